@@ -1,0 +1,49 @@
+"""The numbers that bound the buffer. Each default says why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BufferOptions:
+    """Sizes in bytes, spans in seconds. Checked against each other when made.
+
+    Raises:
+        ValueError: two bounds contradict each other; says which and what to change.
+    """
+
+    segment_bytes_max: int = 64 * 2**20
+    """Rotation: small enough that delivered log goes soon, large enough that a file a second is the worst."""
+    group_bytes_max: int = 8 * 2**20
+    """One write: past this a longer group only delays its first request. A larger request is a group by itself."""
+    group_frames_max: int = 1_024
+    queue_bytes_max: int = 64 * 2**20
+    """Frames waiting for the committer; past it `append` raises `LogFull`."""
+    log_bytes_max: int = 16 * 2**30
+    """All shards together; past it requests are held, then refused."""
+    disk_free_bytes_min: int = 2 * 2**30
+    """Left free so that an embedded engine on the same disk can insert and merge while the log drains."""
+    batch_rows_max: int = 200_000
+    batch_bytes_max: int = 32 * 2**20
+    batch_age_seconds_max: float = 1.0
+    """A batch is sent when rows, bytes or the age of its oldest frame reach these, whichever is first."""
+    repeat_seconds: float = 600.0
+    repeat_requests_max: int = 200_000
+    repeat_log_bytes_max: int = 256 * 2**20
+    """The window in which a repeated request is answered from memory, and the delivered log kept for it."""
+    quarantine_bytes_max: int = 2**30
+    """At this cap a table's cursor waits: nothing is thrown away to make room."""
+    sync_stall_seconds: float = 5.0
+    """A sync that takes longer turns readiness off."""
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that contradict each other."""
+        for name in self.__slots__:
+            if getattr(self, name) <= 0 and name != "disk_free_bytes_min":
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.log_bytes_max < 2 * self.segment_bytes_max:
+            raise ValueError(
+                f"log_bytes_max ({self.log_bytes_max}) must hold at least two segments of "
+                f"segment_bytes_max ({self.segment_bytes_max}): raise the one or lower the other"
+            )
