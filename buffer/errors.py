@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 
-class BufferError(Exception):
+class BufferFailure(Exception):
     """Any error of this package."""
 
 
-class Unavailable(BufferError):
+class Unavailable(BufferFailure):
     """Rows could not be made durable now; the same request may succeed later.
 
     Attributes:
@@ -31,17 +31,17 @@ class Closed(Unavailable):
     """The buffer is shutting down or has stopped; nothing of the request was stored."""
 
 
-class Broken(BufferError):
+class Broken(BufferFailure):
     """An invariant of ours does not hold, or its state is unknown; the worker must stop."""
 
 
-class Damaged(BufferError):
+class Damaged(BufferFailure):
     """Bytes on disk are not what was written: says shard, segment, byte offset, expected, found."""
 
 
-class UnknownFormat(BufferError):
+class UnknownFormat(BufferFailure):
     """A file of a version that this release does not know; says which versions it does know."""
 
 
-class ShardTaken(BufferError):
+class ShardTaken(BufferFailure):
     """Another living process holds the shard's lock; names its pid where it is known."""
