@@ -1,34 +1,45 @@
 """The one settings object; nothing else reads the environment or the configuration file.
 
-Sources, strongest first: arguments of the command line, environment (`CHARON_*`, then the names that the
-reference deployment uses), the TOML file named by `CHARON_CONFIG` (default `charon.toml` in the working directory,
-where there is one), the defaults below. Each default says why.
+Sources, strongest first: arguments of the command line; environment (`CHARON_*`, then the names
+that the reference deployment uses); the TOML file named by `CHARON_CONFIG` (default `charon.toml`
+in the working directory, where there is one); the defaults below. Each default says why.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
+import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, model_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
+from pydantic_settings import SettingsError as SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 CONFIG_VARIABLE = "CHARON_CONFIG"
 CONFIG_FILE = "charon.toml"
+
+
+class SettingsError(ValueError):
+    """A setting cannot be used; one line each, saying which, where it was set and what would do."""
+
 
 Bytes = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
 def _also(*names: str) -> AliasChoices:
-    """The field's own name in a file or argument, its CHARON_ variable, and the reference's names."""
+    """A field's variables, strongest first. Not its own name: variables are matched in any case."""
     return AliasChoices(*names)
 
 
@@ -41,11 +52,12 @@ class Settings(BaseSettings):
         frozen=True,
         populate_by_name=True,
         hide_input_in_errors=True,
+        env_ignore_empty=True,  # compose files pass on variables that nobody set as empty ones
     )
 
     # Where it listens and what runs.
     host: str = "127.0.0.1"
-    """Loopback: a service with a key printed to a terminal is not offered to a network by accident."""
+    """Loopback: what prints a key to a terminal is not offered to a network by accident."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 3003
     """The reference's ingest port. 0 takes a free one and says which."""
     workers: Annotated[int, Field(ge=1, le=256)] = 1
@@ -56,20 +68,20 @@ class Settings(BaseSettings):
     # ClickHouse. No URL: the embedded engine.
     clickhouse_url: str | None = Field(
         default=None,
-        validation_alias=_also("clickhouse_url", "CHARON_CLICKHOUSE_URL", "CLICKHOUSE_URL"),
+        validation_alias=_also("CHARON_CLICKHOUSE_URL", "CLICKHOUSE_URL"),
     )
     clickhouse_user: str = Field(
         default="default",
-        validation_alias=_also("clickhouse_user", "CHARON_CLICKHOUSE_USER", "CLICKHOUSE_USER"),
+        validation_alias=_also("CHARON_CLICKHOUSE_USER", "CLICKHOUSE_USER"),
     )
     clickhouse_password: SecretStr = Field(
         default=SecretStr(""),
-        validation_alias=_also("clickhouse_password", "CHARON_CLICKHOUSE_PASSWORD", "CLICKHOUSE_PASSWORD"),
+        validation_alias=_also("CHARON_CLICKHOUSE_PASSWORD", "CLICKHOUSE_PASSWORD"),
     )
     clickhouse_database: str = Field(
         default="charon",
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        validation_alias=_also("clickhouse_database", "CHARON_CLICKHOUSE_DATABASE", "CLICKHOUSE_DATABASE"),
+        validation_alias=_also("CHARON_CLICKHOUSE_DATABASE", "CLICKHOUSE_DATABASE"),
     )
     clickhouse_ca: Path | None = None
     """A CA bundle for https; default: the system's."""
@@ -77,17 +89,17 @@ class Settings(BaseSettings):
     """With a name, tables are replicated and made `ON CLUSTER`."""
     clickhouse_timeout_seconds: Seconds = 60.0
     embedded_port: Annotated[int, Field(ge=0, le=65_535)] = 8123
-    """ClickHouse's usual port on loopback; a taken one is replaced by a free one, and the log says which."""
+    """ClickHouse's usual port, on loopback; where it is taken, a free one that the log names."""
     retention_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
     """Off: rows stay for ever."""
 
     # Catalogue. No URL: SQLite in the data directory.
     database_url: SecretStr | None = Field(
-        default=None, validation_alias=_also("database_url", "CHARON_DATABASE_URL", "DATABASE_URL")
+        default=None, validation_alias=_also("CHARON_DATABASE_URL", "DATABASE_URL")
     )
     database_direct_url: SecretStr | None = Field(
         default=None,
-        validation_alias=_also("database_direct_url", "CHARON_DATABASE_DIRECT_URL", "DATABASE_DIRECT_URL"),
+        validation_alias=_also("CHARON_DATABASE_DIRECT_URL", "DATABASE_DIRECT_URL"),
     )
     """Used for migrations where DATABASE_URL goes through a pooler."""
 
@@ -118,7 +130,7 @@ class Settings(BaseSettings):
 
     # Stopping.
     drain_delay_seconds: Annotated[float, Field(ge=0)] = 0.0
-    """Behind a load balancer 5 s or more: readiness is off, service goes on until the balancer has noticed."""
+    """Behind a load balancer 5 s or more: service goes on until it has seen readiness go."""
     grace_seconds: Seconds = 30.0
 
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
@@ -134,11 +146,14 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments, environment, TOML; no .env file, so that what counts can be seen."""
-        file = Path(os.environ.get(CONFIG_VARIABLE, CONFIG_FILE))
-        sources: list[Any] = [init_settings, env_settings]
-        if CONFIG_VARIABLE in os.environ or file.is_file():
-            sources.append(TomlConfigSettingsSource(settings_cls, file))
-        return tuple(sources)
+        given = init_settings.init_kwargs if isinstance(init_settings, InitSettingsSource) else {}
+        if all(
+            not given.keys().isdisjoint({field, *variables_of(field)})
+            for field in settings_cls.model_fields
+        ):
+            # A whole set stands by itself: a worker takes the supervisor's values as they are.
+            return (init_settings,)
+        return (init_settings, env_settings, InitSettingsSource(settings_cls, _file_values()))
 
     @model_validator(mode="after")
     def _agree(self) -> Settings:
@@ -156,11 +171,131 @@ class Settings(BaseSettings):
                 )
             if parts.username or parts.password:
                 raise ValueError(
-                    "clickhouse_url must not hold a user or password: set clickhouse_user and clickhouse_password"
+                    "clickhouse_url must not hold a user or password: "
+                    "set clickhouse_user and clickhouse_password"
                 )
+        elif self.clickhouse_cluster is not None:
+            raise ValueError(
+                "clickhouse_cluster names a cluster, and the embedded engine has none: "
+                "set clickhouse_url too"
+            )
+        if self.log_bytes_max < 2 * self.segment_bytes_max:
+            raise ValueError(
+                f"log_bytes_max ({self.log_bytes_max}) must hold at least two segments of "
+                f"segment_bytes_max ({self.segment_bytes_max}): raise the one or lower the other"
+            )
+        if self.clickhouse_ca is not None and not self.clickhouse_ca.is_file():
+            raise ValueError(f"clickhouse_ca: there is no file {self.clickhouse_ca}")
         return self
 
     @property
     def is_embedded(self) -> bool:
         """Whether ClickHouse runs inside `charon serve`."""
         return self.clickhouse_url is None
+
+    @property
+    def address(self) -> str:
+        """What clients are told: `public_url`, or where it listens. No slash at the end."""
+        if self.public_url is not None:
+            return self.public_url.rstrip("/")
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+def load_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - checked by Settings
+    """The settings from all sources.
+
+    Args:
+        overrides: the command line's; None means not given.
+
+    Raises:
+        SettingsError: a value, a name or the file cannot be used. It repeats no value, which may
+            be a secret.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_explain(error, given))) from None
+    except SourceError as error:  # a variable that should hold JSON and does not
+        raise SettingsError(str(error)) from None
+
+
+def reveal(settings: Settings) -> dict[str, Any]:
+    """All values as JSON types, secrets in clear: for the pipe to a child process and nothing else.
+
+    Returns:
+        What `Settings.model_validate` turns into an equal object, whatever the environment holds.
+    """
+    values = settings.model_dump(mode="json")
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            values[name] = value.get_secret_value()
+    return values
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """The CHARON_ variables that no setting has: a typing error that would else go unnoticed."""
+    known = {name for field in Settings.model_fields for name in variables_of(field)}
+    known.add(CONFIG_VARIABLE)
+    return sorted(name for name in environment if name.startswith("CHARON_") and name not in known)
+
+
+def variables_of(field: str) -> list[str]:
+    """The environment variables that set a field, strongest first."""
+    alias = Settings.model_fields[field].validation_alias
+    if isinstance(alias, AliasChoices):
+        return [str(choice) for choice in alias.choices if str(choice).isupper()]
+    return [f"CHARON_{field.upper()}"]
+
+
+def _file_values() -> dict[str, Any]:
+    named = os.environ.get(CONFIG_VARIABLE)
+    file = Path(named or CONFIG_FILE)
+    if named is None and not file.is_file():
+        return {}
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{file} (named by {CONFIG_VARIABLE}): {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file}: not UTF-8: {error.reason} at byte {error.start}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{file}: not TOML: {error}") from error
+    for name, value in values.items():
+        if name not in Settings.model_fields:
+            raise SettingsError(f"{file}: there is no setting {name!r}{_suggestion(name)}")
+        if isinstance(value, dict):
+            raise SettingsError(
+                f"{file}: {name} must be one value, not a table; no setting is in a section"
+            )
+    return values
+
+
+def _suggestion(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), Settings.model_fields, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _explain(error: ValidationError, given: Mapping[str, Any]) -> Iterable[str]:
+    for detail in error.errors(include_url=False, include_context=False, include_input=False):
+        message = detail["msg"].removeprefix("Value error, ")
+        name = str(detail["loc"][0]) if detail["loc"] else ""
+        field = next(
+            (field for field in Settings.model_fields if name in {field, *variables_of(field)}),
+            None,
+        )
+        if field is None:
+            yield f"{name}: {message}" if name else message
+        else:
+            yield f"{field} ({_origin(field, given)}): {message[:1].lower()}{message[1:]}"
+
+
+def _origin(field: str, given: Mapping[str, Any]) -> str:
+    if field in given:
+        return "set by --" + field.replace("_", "-")
+    for variable in variables_of(field):
+        if os.environ.get(variable):
+            return f"set by {variable}"
+    return f"set in {os.environ.get(CONFIG_VARIABLE, CONFIG_FILE)}"
