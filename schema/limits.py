@@ -1,13 +1,14 @@
 """Hard bounds of a frame, shared by those who make frames and those who store them.
 
-Source: the project's design: a frame holds one request's rows for one table, at most 65,536 of them and 4 MiB.
+Source: the project's design: a frame holds one request's rows for one table, at most
+65,536 of them and 4 MiB.
 """
 
 from __future__ import annotations
 
 FRAME_ROWS_MAX = 65_536
 FRAME_BYTES_MAX = 4 * 2**20
-"""Payload bytes of one frame. A single row that is larger (a log line, a data value) has a frame of its own."""
+"""Payload bytes of one frame. A larger single row (a log line, a value) has a frame of its own."""
 
 LINE_BYTES_MAX = 8 * 2**20
 """One line of a request; a longer one is refused by itself."""

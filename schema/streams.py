@@ -1,8 +1,9 @@
 """The four streams: one declaration each, from which all that touches a table follows.
 
-DDL, the Native encoder, the insert statement and the layout of a frame's payload are all derived from
-these declarations. Names and columns are those of the public Pluto tables; keys and the column
-``batch`` are ours, so that exact repeats collapse and an insert of unknown outcome can be looked up.
+DDL, the Native encoder, the insert statement and the layout of a frame's payload are all derived
+from these declarations. Names and columns are those of the public Pluto tables; keys and the column
+``batch`` are ours, so that exact repeats collapse and an insert of unknown outcome can be looked
+up.
 
 How a row gets its values:
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class StreamKind(IntEnum):
-    """The number that a frame carries to say which table it belongs to. Part of the log's format."""
+    """The number in a frame that says which table it belongs to. Part of the log's format."""
 
     METRICS = 1
     LOGS = 2
@@ -48,7 +49,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name and ClickHouse type as in the DDL, where its values come from, its codec."""
+    """One column: name and ClickHouse type as in the DDL, where its values come from, its codec."""
 
     name: str
     type: str
