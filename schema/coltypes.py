@@ -19,6 +19,7 @@ Source: ClickHouse ``src/DataTypes/Serializations/Serialization*.cpp``; golden b
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 _WIDTHS: Final = {
@@ -38,6 +39,7 @@ LOW_CARDINALITY_FLAGS: Final = 1 << 9 | 1 << 10
 """The block brings keys of its own, and they are all there are."""
 
 
+@cache
 def fixed_width(type_name: str) -> int | None:
     """Bytes of one value; None where values differ in length."""
     width = _WIDTHS.get(type_name)
@@ -46,6 +48,7 @@ def fixed_width(type_name: str) -> int | None:
     return width
 
 
+@cache
 def is_nullable(type_name: str) -> bool:
     """Whether a null map stands before the values."""
     return type_name.startswith("Nullable(")

@@ -1,0 +1,97 @@
+"""One column of one frame as Native bytes of all its rows: what a block is joined of."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from schema.coltypes import fixed_width, is_nullable
+from schema.columns import Encoding
+from schema.errors import MalformedChunks
+from schema.varint import split_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from schema.columns import ChunkColumn, ParsedChunks
+    from schema.streams import Column
+
+
+def expand_fixed(parsed: ParsedChunks, column: Column) -> bytes:
+    """All values of a column of fixed width: ``row_count`` of them."""
+    chunk = parsed.columns[column.name]
+    if chunk.encoding is Encoding.PLAIN or parsed.counts is None:
+        return chunk.body
+    return repeat_values(chunk.body, fixed_width(column.type) or 0, parsed.counts)
+
+
+def repeat_values(body: bytes, width: int, counts: Sequence[int]) -> bytes:
+    """Each value as often as its line has rows."""
+    if width == 8:  # a struct cuts eight-byte pieces three times as fast as slices do
+        values = struct.unpack("8s" * len(counts), body)
+        return b"".join([value * count for value, count in zip(values, counts, strict=True)])
+    return b"".join(
+        [body[at * width : (at + 1) * width] * count for at, count in enumerate(counts)]
+    )
+
+
+def expand_texts(parsed: ParsedChunks, column: Column) -> bytes:
+    """All rows of a String column as Native Strings, joined.
+
+    Raises:
+        MalformedChunks: an index without a piece.
+    """
+    chunk = parsed.columns[column.name]
+    if chunk.encoding is Encoding.PLAIN:
+        return chunk.body
+    return b"".join(pieces_of(chunk, column))
+
+
+def row_pieces(parsed: ParsedChunks, column: Column) -> list[bytes]:
+    """Each row of a column of strings, as a Native String; nulls are empty strings.
+
+    Raises:
+        MalformedChunks: the strings do not fill the column, or an index has no piece.
+    """
+    chunk = parsed.columns[column.name]
+    row_count = parsed.chunks.row_count
+    if chunk.encoding is Encoding.DICT:
+        return pieces_of(chunk, column)
+    if chunk.encoding is Encoding.PLAIN:
+        start = row_count if is_nullable(column.type) else 0
+        return split_column(column, chunk.body[start:], row_count)
+    counts = parsed.counts or [1] * row_count
+    rows: list[bytes] = []
+    for piece, count in zip(pieces_of(chunk, column), counts, strict=True):
+        rows.extend(split_column(column, piece, count))
+    return rows
+
+
+def split_column(column: Column, body: bytes, count: int) -> list[bytes]:
+    """So many Native Strings, which must be all there is.
+
+    Raises:
+        MalformedChunks: they are not.
+    """
+    try:
+        strings, end = split_texts(body, count)
+    except ValueError as error:
+        raise MalformedChunks(f"column {column.name}: {error}") from error
+    if end != len(body):
+        raise MalformedChunks(f"column {column.name}: {len(body) - end} bytes too many")
+    return strings
+
+
+def pieces_of(chunk: ChunkColumn, column: Column) -> list[bytes]:
+    """The piece of each line of a SHAPES column, or of each row of a DICT column.
+
+    Raises:
+        MalformedChunks: an index without a piece.
+    """
+    pieces = chunk.pieces
+    try:
+        return [pieces[index] for index in chunk.indices]
+    except IndexError as error:
+        raise MalformedChunks(
+            f"column {column.name}: an index of {max(chunk.indices)} for {len(pieces)} pieces"
+        ) from error

@@ -1,0 +1,83 @@
+"""A LowCardinality(String) column of a block: one dictionary for all frames, an index a row."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import TYPE_CHECKING
+
+from schema.coltypes import LOW_CARDINALITY_FLAGS, LOW_CARDINALITY_PREFIX, index_typecode
+from schema.columns import Encoding
+from schema.errors import MalformedChunks
+from schema.expand import split_column
+from schema.streams import Origin
+from schema.varint import text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from schema.columns import ParsedChunks
+    from schema.streams import Column
+
+_TWO_U64 = struct.Struct("<QQ")
+_U64 = struct.Struct("<Q")
+_BYTES = bytes(range(256))
+
+
+def low_cardinality(column: Column, frames: Sequence[ParsedChunks], rows: int) -> list[bytes]:
+    """The column's prefix and data; at least one row.
+
+    A frame has a few distinct values: they get places in the block's dictionary, and its indices
+    are translated, as bytes by a table while the dictionary has at most 256 keys.
+
+    Raises:
+        MalformedChunks: an index without a string, or strings that pass their column's end.
+    """
+    keys: dict[bytes, int] = {}
+    parts = [_frame_indices(column, frame, keys) for frame in frames]
+    number, typecode = index_typecode(len(keys))
+    if typecode == "B":
+        indices = [_translate(column, local, places) for local, places in parts]
+    else:
+        indices = [
+            array(typecode, _look_up(column, local, places)).tobytes() for local, places in parts
+        ]
+    return [
+        LOW_CARDINALITY_PREFIX,
+        _TWO_U64.pack(LOW_CARDINALITY_FLAGS | number, len(keys)),
+        *keys,
+        _U64.pack(rows),
+        *indices,
+    ]
+
+
+def _frame_indices(
+    column: Column, frame: ParsedChunks, keys: dict[bytes, int]
+) -> tuple[Sequence[int], list[int]]:
+    """A frame's own indices, and the place in the block's dictionary of each value they mean."""
+    if column.origin is Origin.FRAME:
+        key = text(frame.chunks.tenant)
+        return bytes(frame.chunks.row_count), [keys.setdefault(key, len(keys))]
+    chunk = frame.columns[column.name]
+    if chunk.encoding is Encoding.DICT:
+        return chunk.indices, [keys.setdefault(piece, len(keys)) for piece in chunk.pieces]
+    pieces = split_column(column, chunk.body, frame.chunks.row_count)
+    places = [keys.setdefault(piece, len(keys)) for piece in pieces]
+    return range(len(pieces)), places
+
+
+def _translate(column: Column, local: Sequence[int], places: list[int]) -> bytes:
+    if not isinstance(local, bytes):
+        return bytes(_look_up(column, local, places))
+    if local.translate(None, _BYTES[: len(places)]):  # what is left is no index
+        raise MalformedChunks(f"column {column.name}: index {max(local)} of {len(places)} strings")
+    return local.translate(bytes(places).ljust(256, b"\0"))
+
+
+def _look_up(column: Column, local: Sequence[int], places: list[int]) -> list[int]:
+    try:
+        return [places[index] for index in local]
+    except IndexError as error:
+        raise MalformedChunks(
+            f"column {column.name}: index {max(local)} of {len(places)} strings"
+        ) from error
