@@ -1,0 +1,142 @@
+"""A request's body to columns: lines cut, parsed, checked and encoded, without HTTP.
+
+Feed slices as they come; a caller with a large body yields to its event loop between slices. Memory
+is what the accepted rows take as columns (no more than about twice their JSON), one unfinished
+line, and one parsed slice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ingest.decode_data import DataDecoder
+from ingest.decode_frames import Frames
+from ingest.decode_hints import START_BYTES, hint_of
+from ingest.decode_json import parse_block, parse_lines
+from ingest.decode_lines import LineCutter, LongLine
+from ingest.decode_logs import LogsDecoder
+from ingest.decode_metrics import MetricsDecoder
+from ingest.decode_rows import DAY_MS, Tally
+from ingest.decode_shapes import ShapeCache
+from ingest.refusals import WHOLE_LINE, LineError, Reason
+from schema.limits import LINE_BYTES_MAX
+from schema.rows import DataRows, LogsRows, MetricsRows
+from schema.streams import StreamKind
+
+if TYPE_CHECKING:
+    from ingest.decode_lines import Block
+    from ingest.decode_rows import RowDecoder
+    from schema.columns import Chunks
+    from schema.ids import RunId, TenantId
+
+__all__ = ["SLICE_BYTES_MAX", "Decoded", "Decoder", "LineError", "ShapeCache"]
+
+SLICE_BYTES_MAX = 2**20
+"""Of one `feed`. A quarter of it keeps other requests quick even when the lines are odd ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a body came to.
+
+    Attributes:
+        chunks: the accepted rows, one entry a frame; empty when nothing was accepted.
+        accepted: rows in `chunks`.
+        rejected: refusals: values, names, or whole lines.
+        errors: the first 20 refusals, in the order of their lines.
+        unknown_fields: fields that were ignored, over all lines.
+        future_rows: accepted rows whose time is more than a day ahead.
+        hint: what seems wrong, when nothing was accepted.
+    """
+
+    chunks: tuple[Chunks, ...]
+    accepted: int
+    rejected: int
+    errors: tuple[LineError, ...]
+    unknown_fields: int
+    future_rows: int
+    hint: str | None
+
+
+class Decoder:
+    """Decodes one request's body.
+
+    Args:
+        now_ms: the wall clock, to tell which rows are more than a day ahead.
+        shapes: the worker's one cache.
+        strict: any refusal means that nothing is stored: no chunks, nothing accepted.
+
+    Raises:
+        ValueError: a kind that does not come in lines.
+    """
+
+    def __init__(
+        self,
+        kind: StreamKind,
+        tenant: TenantId,
+        project: str,
+        run_id: RunId,
+        *,
+        now_ms: int,
+        shapes: ShapeCache,
+        strict: bool = False,
+    ) -> None:
+        self._tally = Tally(future_from_ms=now_ms + DAY_MS)
+        self._strict = strict
+        self._lines = LineCutter()
+        self._start = b""
+        self._rows: RowDecoder
+        if kind is StreamKind.METRICS:
+            metrics = Frames(lambda: MetricsRows(tenant, project, run_id))
+            self._rows = MetricsDecoder(metrics, shapes, self._tally)
+        elif kind is StreamKind.LOGS:
+            logs = Frames(lambda: LogsRows(tenant, project, run_id))
+            self._rows = LogsDecoder(logs, self._tally)
+        elif kind is StreamKind.DATA:
+            data = Frames(lambda: DataRows(tenant, project, run_id))
+            self._rows = DataDecoder(data, self._tally)
+        else:
+            raise ValueError(f"{kind.name} do not come in lines")
+
+    def feed(self, slice_: bytes, *, is_last: bool = False) -> None:
+        """Decode what this slice completes.
+
+        Args:
+            slice_: the next bytes of the body, cut anywhere, at most 1 MiB.
+            is_last: nothing follows: saves a call for a last line without a newline.
+        """
+        for block in self._lines.cut(slice_, is_last=is_last):
+            if isinstance(block, LongLine):
+                message = f"longer than {LINE_BYTES_MAX:,} bytes; send it in several lines"
+                self._tally.refusals.add(block.line, WHOLE_LINE, message, Reason.TOO_LONG)
+            else:
+                self._decode(block)
+
+    def finish(self) -> Decoded:
+        """The outcome; the decoder is used up."""
+        self.feed(b"", is_last=True)
+        refusals = self._tally.refusals
+        is_stored = not (self._strict and refusals.count)
+        accepted = self._rows.row_count if is_stored else 0
+        return Decoded(
+            chunks=self._rows.finish() if is_stored else (),
+            accepted=accepted,
+            rejected=refusals.count,
+            errors=tuple(refusals.errors),
+            unknown_fields=self._tally.unknown_fields,
+            future_rows=self._tally.future_rows if is_stored else 0,
+            hint=None if self._rows.row_count else hint_of(self._start, self._tally),
+        )
+
+    def _decode(self, block: Block) -> None:
+        text = block.text
+        if not self._start:
+            self._start = text[: 2 * START_BYTES].strip()[:START_BYTES]
+        has_booleans = b"true" in text or b"false" in text
+        values = parse_block(block)
+        if values is not None:
+            self._rows.add(enumerate(values, block.first_line), has_booleans=has_booleans)
+        else:
+            lines = parse_lines(block, self._tally.refusals)
+            self._rows.add(lines, has_booleans=has_booleans)

@@ -1,0 +1,127 @@
+r"""JSON of many lines to Python values: in one call where that is safe, else line by line.
+
+**One call.** A comma is put before every newline, brackets around, and the whole is parsed as an
+array. That alone would also take bodies whose *lines* are broken, so it holds only where every
+newline separates two elements of that array. Three checks make sure:
+
+* the comma goes *before* the newline, which stays: a newline inside a string is an error for the
+  parser;
+* ``}\n{`` occurs once less than there are lines, and there are as many elements as lines. A
+  newline inside an object cannot pass, since a key would have to follow the comma;
+* what is left is a newline inside an inner array, paid for by two objects on one line:
+  ``{"a":[{}`` / ``{}]},{}``. So where there is a ``[`` at all, no line may hold ``},{``.
+
+**Tolerant.** A line that orjson refuses goes to Python's own parser, which also takes what Python's
+writer makes: bare NaN, Infinity and -Infinity, lone surrogates (stored as U+FFFD), integers of any
+size and numbers beyond the range of a float64 (infinite). Both parsers agree on all else: the last
+of equal keys wins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from ingest.refusals import WHOLE_LINE, Reason, Refusals, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ingest.decode_lines import Block
+
+_TWO_ON_A_LINE = re.compile(rb"}[ \t\r]*,[ \t\r]*{")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_BLANKS = b" \t\r\n"
+_INTEGER_DIGITS_MAX = 18
+_OPEN_BRACE = ord("{")
+_CLOSE_BRACE = ord("}")
+
+
+def parse_block(block: Block) -> list[Any] | None:
+    """One value a line by a single call, or None where only a look at each line can tell."""
+    text = block.text
+    line_count = text.count(b"\n") + 1
+    if text.count(b"}\n{") != line_count - 1:
+        return None
+    if b"[" in text and _TWO_ON_A_LINE.search(text) is not None:
+        return None
+    try:
+        values = orjson.loads(b"[%b]" % text.replace(b"\n", b",\n"))
+    except orjson.JSONDecodeError:
+        return None
+    return values if len(values) == line_count else None
+
+
+def parse_lines(block: Block, refusals: Refusals) -> Iterator[tuple[int, Any]]:
+    """Line numbers and values; blank lines are passed over, lines that are not JSON refused."""
+    for number, raw in enumerate(block.text.split(b"\n"), block.first_line):
+        line = raw.strip(_BLANKS)
+        if not line:
+            continue
+        if refusals.is_full and not (line[0] == _OPEN_BRACE and line[-1] == _CLOSE_BRACE):
+            # No object, whatever it is, and its words would not be shown: a megabyte of such lines
+            # must not cost the seconds that two parsers and two exceptions a line would take.
+            refusals.add(number, WHOLE_LINE, "not a JSON object", Reason.JSON)
+            continue
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            try:
+                value = parse_tolerantly(line)
+            except Refused as refused:
+                refusals.add_refused(number, refused)
+                continue
+        yield number, value
+
+
+def parse_tolerantly(line: bytes) -> object:
+    """The value of one line, by Python's parser.
+
+    Returns: as orjson would give it; lone surrogates in keys and in the texts of the line's own
+        fields are U+FFFD (nothing else of a line is ever stored).
+
+    Raises:
+        Refused: the line is not JSON; says what is wrong at which character.
+    """
+    try:
+        value = _DECODER.decode(line.decode())
+    except UnicodeDecodeError as error:
+        byte = f"0x{line[error.start]:02x} at byte {error.start + 1}"
+        message = f"not UTF-8: {byte}; encode the line as UTF-8"
+        raise Refused(WHOLE_LINE, message, Reason.JSON) from error
+    except RecursionError as error:
+        raise Refused(WHOLE_LINE, "nested too deeply", Reason.JSON) from error
+    except json.JSONDecodeError as error:
+        message = f"not JSON: {error.msg} at character {error.pos + 1}; send one JSON object a line"
+        raise Refused(WHOLE_LINE, message, Reason.JSON) from error
+    if type(value) is dict:
+        for key, text in value.items():
+            if type(text) is str:
+                value[key] = without_surrogates(text)
+    return value
+
+
+def without_surrogates(text: str) -> str:
+    """The text with every lone surrogate replaced: UTF-8 has no bytes for it."""
+    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {without_surrogates(key): value for key, value in pairs}
+
+
+def _integer(digits: str) -> int | float:
+    """As orjson: 64 bits are an integer, more a float. int() of a long text is quadratic."""
+    if len(digits) <= _INTEGER_DIGITS_MAX:
+        return int(digits)
+    number = float(digits)
+    if abs(number) > 2.0**65:
+        return number
+    exact = int(digits)
+    return exact if -(2**63) <= exact < 2**64 else number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer)

@@ -1,0 +1,62 @@
+"""Console lines to columns.
+
+A line is `{"time": ms, "message": text, "lineNumber": n, "logType": text}`, and a row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ingest.decode_fields import row_name, row_object, row_text, row_time, row_uint64
+from ingest.refusals import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ingest.decode_frames import Frames
+    from ingest.decode_rows import Tally
+    from schema.columns import Chunks
+    from schema.rows import LogsRows
+
+_FIELDS = frozenset({"time", "message", "lineNumber", "logType"})
+_ROW_BYTES = 128
+
+
+class LogsDecoder:
+    """Rows of one request's console lines."""
+
+    def __init__(self, frames: Frames[LogsRows], tally: Tally) -> None:
+        self._frames = frames
+        self._tally = tally
+
+    @property
+    def row_count(self) -> int:
+        """Rows accepted so far."""
+        return self._frames.row_count
+
+    def finish(self) -> tuple[Chunks, ...]:
+        """The frames' chunks."""
+        return self._frames.finish()
+
+    def add(self, lines: Iterable[tuple[int, Any]], *, has_booleans: bool) -> None:  # noqa: ARG002
+        """Add lines; see `RowDecoder`. A row has one refusal at most: its first bad field.
+
+        Every value's type is looked at, so `has_booleans` makes no difference.
+        """
+        tally = self._tally
+        for line, value in lines:
+            try:
+                row = row_object(value)
+                tally.note_fields(row, _FIELDS)
+                time_ms = row_time(row)
+                if "message" not in row and type(row.get("data")) is dict:
+                    tally.misplaced = "/ingest/metrics"
+                message = row_text(row, "message")
+                line_number = row_uint64(row, "lineNumber")
+                log_type = row_name(row, "logType")
+            except Refused as refused:
+                tally.refusals.add_refused(line, refused)
+                continue
+            size = _ROW_BYTES + 4 * (len(message) + len(log_type))
+            self._frames.room_for(1, size).add(time_ms, log_type, line_number, message)
+            tally.note_time(time_ms, 1)

@@ -1,0 +1,54 @@
+"""What the decoders of the three streams share: the request's refusals, its counts, its clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ingest.refusals import Refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from schema.columns import Chunks
+
+DAY_MS = 86_400_000
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one request's decoding has come to, besides its rows.
+
+    Attributes:
+        future_from_ms: row times above this are more than a day ahead: stored, and counted.
+        misplaced: rows that look like another stream's, by that stream's path, for the hint.
+    """
+
+    future_from_ms: int
+    refusals: Refusals = field(default_factory=Refusals)
+    unknown_fields: int = 0
+    future_rows: int = 0
+    misplaced: str | None = None
+
+    def note_fields(self, row: dict[str, Any], known: frozenset[str]) -> None:
+        """Count the fields that the stream does not know; they are ignored."""
+        self.unknown_fields += sum([name not in known for name in row])
+
+    def note_time(self, time_ms: int, row_count: int) -> None:
+        """Count rows that are more than a day ahead."""
+        if time_ms > self.future_from_ms:
+            self.future_rows += row_count
+
+
+class RowDecoder(Protocol):
+    """One stream's way from parsed lines to columns."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows accepted so far."""
+
+    def add(self, lines: Iterable[tuple[int, Any]], *, has_booleans: bool) -> None:
+        """Add lines: their numbers and values. `has_booleans`: one may be among their values."""
+
+    def finish(self) -> tuple[Chunks, ...]:
+        """The frames' chunks."""

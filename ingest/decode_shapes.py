@@ -1,0 +1,86 @@
+"""Remembers the encoded names of lines by their keys, since most lines of a run have the same keys.
+
+Looking a line up costs one tuple and one dictionary access, instead of an encoding a name. What
+must not happen is that a run with ever-new names (a million of them) fills memory, or drives the
+useful entries out: so a set of keys is only kept when it is seen again, and what is known of those
+seen once is a bounded set of hashes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from schema.names import name_shape
+
+if TYPE_CHECKING:
+    from schema.names import NameShape
+
+ENTRIES_MAX = 4_096
+BYTES_MAX = 16 * 2**20
+"""Estimated bytes of all entries. One worker has one cache, so this counts once a worker."""
+ENTRY_BYTES_MAX = BYTES_MAX // 16
+"""Of one entry; a wider line is encoded each time, which costs its sender and no one else."""
+SEEN_ONCE_MAX = 16_384
+
+_BYTES_A_NAME = 70
+"""A str object's head and its slot in the key's tuple; measured 57 and 8, rounded up."""
+_BYTES_AN_ENTRY = 400
+
+
+class ShapeCache:
+    """Bounded in entries and bytes; the oldest entry makes room. One thread uses it."""
+
+    def __init__(self, *, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._shapes: OrderedDict[tuple[str, ...], NameShape] = OrderedDict()
+        self._seen_once: set[int] = set()
+        self._bytes = 0
+        self.find = self._shapes.get
+        """The shape of keys that are known, else None. Names of a known shape are good."""
+
+    @property
+    def byte_count(self) -> int:
+        """Estimated bytes held."""
+        return self._bytes
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def shape(self, names: tuple[str, ...]) -> NameShape:
+        """The shape of keys whose names were checked, known or not; kept at the second sight."""
+        shape = self._shapes.get(names)
+        if shape is None:
+            shape = name_shape(names)
+            if self._is_second_sight(names):
+                self._keep(names, shape)
+        return shape
+
+    def _is_second_sight(self, names: tuple[str, ...]) -> bool:
+        mark = hash(names)
+        if mark in self._seen_once:
+            self._seen_once.discard(mark)
+            return True
+        if len(self._seen_once) >= SEEN_ONCE_MAX:
+            self._seen_once.clear()
+        self._seen_once.add(mark)
+        return False
+
+    def _keep(self, names: tuple[str, ...], shape: NameShape) -> None:
+        size = _size(names, shape)
+        if size > min(ENTRY_BYTES_MAX, self._bytes_max):
+            return
+        self._shapes[names] = shape
+        self._bytes += size
+        while self._bytes > self._bytes_max or len(self._shapes) > self._entries_max:
+            self._bytes -= _size(*self._shapes.popitem(last=False))
+
+
+def _size(names: tuple[str, ...], shape: NameShape) -> int:
+    """Estimated bytes of an entry. A name's text is at most 4 bytes a byte of its UTF-8."""
+    wide = 1 if all(map(str.isascii, names)) else 4
+    text = wide * len(shape.names)
+    return (
+        _BYTES_AN_ENTRY + _BYTES_A_NAME * len(names) + text + len(shape.names) + len(shape.groups)
+    )
