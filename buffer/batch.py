@@ -1,0 +1,129 @@
+"""A batch: an LSN range of one table's frames, and the names under which its blocks are sent.
+
+=============  ===============================================================================
+name           made of
+=============  ===============================================================================
+token          ``shard:first-last:table:digest:generation``; the digest covers the payload CRCs
+               of the block's frames, the row range, and the rows that are left out of it
+block number   shard tag in the upper 32 bits, the table's counter below; the column ``batch``
+query id       ``charon-shard-table-counter-generation``: known again after a restart
+=============  ===============================================================================
+
+Same rows, same token; other rows, another token. A server that sees a token twice drops the second
+block without a word, so a token must never be used for rows other than its first ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from buffer.lsn import Lsn
+from schema.ids import BlockNumber
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from buffer.checkpoint import Pending
+    from buffer.frame import Frame
+
+COUNTER_MAX = 2**32 - 1
+"""Blocks of one table in one shard. At one a second, 136 years."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """Rows [first, end) of a batch, counted over its frames in LSN order."""
+
+    first: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return self.end - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNames:
+    """What one block is sent under."""
+
+    token: str
+    query_id: str
+    number: BlockNumber
+
+
+def block_number(tag: int, counter: int) -> BlockNumber:
+    """The value of the column ``batch``: tag (32 bits) above, counter (32 bits) below."""
+    assert 0 <= tag < 2**32, f"a shard's tag is 32 bits, not {tag}"
+    assert 0 < counter <= COUNTER_MAX, f"block counter {counter} is out of range"
+    return BlockNumber(tag << 32 | counter)
+
+
+def names_of(
+    shard: str,
+    table: str,
+    pending: Pending,
+    frames: Sequence[Frame],
+    span: RowSpan,
+    left_out: Sequence[int],
+) -> BlockNames:
+    """The names of one block of a batch, a pure function of what it holds.
+
+    Args:
+        shard: the shard's id, hex.
+        table: the table's name.
+        pending: the batch's bounds, and its place in a bisection.
+        frames: all frames of the batch.
+        span: the rows sent; the whole batch unless it is being bisected.
+        left_out: ascending row indices within the span that are not sent.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for frame in frames:
+        digest.update(frame.lsn.to_bytes(8, "little") + frame.payload_crc.to_bytes(8, "little"))
+    if span != RowSpan(0, pending.rows):
+        digest.update(f"rows {span.first}-{span.end}".encode())
+    if left_out:
+        digest.update(f"without {','.join(map(str, left_out))}".encode())
+    generation = pending.generation
+    return BlockNames(
+        token=f"{shard}:{pending.first}-{pending.last}:{table}:{digest.hexdigest()}:{generation}",
+        query_id=query_id_of(shard, table, pending),
+        number=pending.number,
+    )
+
+
+def query_id_of(shard: str, table: str, pending: Pending) -> str:
+    """The id under which this block's inserts run; the same at every try of a generation."""
+    counter = pending.number & COUNTER_MAX
+    return f"charon-{shard}-{table}-{counter}-{pending.generation}"
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What has been read for the next batch. Bounded by the batch's limits and one frame more."""
+
+    frames: list[Frame]
+    rows: int = 0
+    bytes: int = 0
+
+    def add(self, frame: Frame) -> None:
+        """Takes one more frame."""
+        self.frames.append(frame)
+        self.rows += frame.chunks.row_count
+        self.bytes += len(frame.chunks.payload)
+
+    def is_full(self, rows_max: int, bytes_max: int) -> bool:
+        """Whether a limit is reached."""
+        return self.rows >= rows_max or self.bytes >= bytes_max
+
+    @property
+    def bounds(self) -> tuple[Lsn, Lsn]:
+        """LSN of the first and of the last frame."""
+        return Lsn(self.frames[0].lsn), Lsn(self.frames[-1].lsn)
+
+
+def raised(pending: Pending) -> Pending:
+    """The same batch under its next generation: for rows that are proved to be absent."""
+    return replace(pending, generation=pending.generation + 1)

@@ -1,0 +1,84 @@
+"""Where blocks go: what the flusher asks of ClickHouse, and the one error it gets back.
+
+Two sides are real: `buffer.clickhouse.ClickHouseSink`, and the model in ``tests/fakes/sink.py`` that
+loses answers, forgets parts and refuses by code. The flusher knows only this page.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from buffer.errors import BufferFailure
+
+if TYPE_CHECKING:
+    from schema.block import Block, Layout
+    from schema.chcodes import ErrorClass
+    from schema.ids import BlockNumber
+    from schema.streams import StreamKind
+
+MESSAGE_CHARACTERS_MAX = 500
+"""A server's text may repeat the values of a row; what is logged of it is cut here."""
+
+
+class SinkError(BufferFailure):
+    """The far side, or the way there, said no.
+
+    Attributes:
+        error_class: what the flusher does about it; see ``docs/delivery.md``.
+        code: ClickHouse's exception code; None where only the transport failed.
+        message: one line, bounded, without addresses' credentials.
+        is_outcome_unknown: the rows may be stored all the same; ask before sending them again.
+        bad_row: index in the block of the first row that the server named, where it names one.
+    """
+
+    def __init__(
+        self,
+        error_class: ErrorClass,
+        code: int | None,
+        message: str,
+        *,
+        is_outcome_unknown: bool,
+        bad_row: int | None = None,
+    ) -> None:
+        message = " ".join(message.split())[:MESSAGE_CHARACTERS_MAX]
+        super().__init__(message)
+        self.error_class = error_class
+        self.code = code
+        self.message = message
+        self.is_outcome_unknown = is_outcome_unknown
+        self.bad_row = bad_row
+
+
+class Sink(Protocol):
+    """One ClickHouse endpoint. Its methods raise `SinkError`, and nothing else."""
+
+    async def layout(self, kind: StreamKind) -> Layout:
+        """The columns of the live table, asked of the server at each call.
+
+        Raises:
+            SinkError: no answer; the table is missing, or cannot take our columns (operator's).
+        """
+        ...
+
+    async def is_replicated(self, kind: StreamKind) -> bool:
+        """Whether that table commits a token and its part together, so that a token is kept."""
+        ...
+
+    async def insert(self, layout: Layout, block: Block, *, token: str, query_id: str) -> None:
+        """Stores one block under one token; returns only when the server has confirmed it.
+
+        Cancellation: the outcome is unknown, as after a lost answer.
+        """
+        ...
+
+    async def settle(self, query_id: str) -> None:
+        """Makes sure that the query of that id is not running any more, whatever became of it."""
+        ...
+
+    async def has_batch(self, layout: Layout, number: BlockNumber) -> bool:
+        """Whether a row of that block is in the table. Only for layouts with a batch column."""
+        ...
+
+    async def close(self) -> None:
+        """Gives connections back; no call may follow."""
+        ...
