@@ -1,0 +1,34 @@
+"""What `charon serve` prints: where it is, and the lines that point the SDK at it."""
+
+from __future__ import annotations
+
+KEY_PLACE = "<the key shown at the first start>"
+
+
+def banner(*, address: str, data_dir: str, workers: int, clickhouse: str, key: str | None) -> str:
+    """The text, with the key when one was made: it is shown here and never again."""
+    return "\n".join(
+        [
+            "",
+            f"Charon serves on {address}",
+            f"  workers     {workers}",
+            f"  ClickHouse  {clickhouse}",
+            f"  data        {data_dir}",
+            "",
+            "Point the SDK here:",
+            "",
+            *export_lines(address, key or KEY_PLACE),
+            "",
+            "The key is shown this once; only its hash is stored."
+            if key
+            else "Lost the key? Make another: charon keys create NAME",
+            "",
+        ]
+    )
+
+
+def export_lines(address: str, key: str) -> list[str]:
+    """Shell lines that send all that the SDK does to one address."""
+    quoted = key if key.replace("_", "").replace("-", "").isalnum() else f"'{key}'"
+    roles = [f"export PLUTO_URL_{role}={address}" for role in ("APP", "API", "INGEST", "PY")]
+    return [*roles, f"export PLUTO_API_KEY={quoted}"]

@@ -1,0 +1,243 @@
+"""`charon serve`: starts the engine and the workers, keeps them running, and stops them in order.
+
+```
+lock the data directory ─▶ reserve the port ─▶ ┬─ engine ─▶ its tables ─┬─▶ workers ─▶ stop
+                                               └─ catalogue ────────────┘
+```
+
+Workers do not wait for an engine that takes long: they accept without it, and deliver later. They
+stop before the engine, so that what they still flush finds it. When this process is killed, the end
+of their pipes tells the others to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ingest.banner import banner
+from ingest.data_dir import (
+    DataDirLock,
+    forget_server,
+    note_server,
+    noted_server,
+)
+from ingest.keeper import Keeper
+from ingest.layout import Layout
+from ingest.ports import is_free, reserve
+from ingest.processes import Backoff, Child, TaskFailed, run_once
+from ingest.programs import (
+    ENGINE_HOST,
+    Commands,
+    catalogue_task,
+    engine_program,
+    place_clickhouse,
+    table_task,
+    worker_program,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ingest.settings import Settings
+
+ENGINE_WAIT_SECONDS = 2.0
+"""How long the first start of the workers waits for the engine and its tables."""
+PREDECESSOR_SECONDS_MAX = 15.0
+"""Children of a killed supervisor end within 10 s; until then they hold the port."""
+
+
+class StartFailed(Exception):
+    """The server cannot start; says why and what to do."""
+
+
+def serve(
+    settings: Settings,
+    *,
+    commands: Commands | None = None,
+    show: Callable[[str], None] | None = None,
+) -> None:
+    """Run the server until SIGTERM, SIGINT or SIGHUP; a second one kills instead of waiting.
+
+    Raises:
+        DataDirUnusable, PortUnusable, StartFailed: it cannot start.
+    """
+    layout = Layout(settings.data_dir.absolute())
+    lock = DataDirLock.take(layout)
+    try:
+        _await_predecessor(layout)
+        reservation = reserve(settings.host, settings.port)
+        try:
+            placed = settings.model_copy(update={"port": reservation.port, "data_dir": layout.root})
+            supervisor = Supervisor(placed, layout, commands or Commands(), show or _print)
+            asyncio.run(supervisor.run())
+        finally:
+            reservation.close()
+    finally:
+        forget_server(layout)
+        lock.release()
+
+
+class Supervisor:
+    """Owns the child processes of one server. Used once, by `run`.
+
+    Args:
+        settings: with the port that was really taken and an absolute data directory.
+        layout: of that directory, which this process has locked.
+        commands: what to start.
+        show: prints to the user.
+    """
+
+    def __init__(
+        self, settings: Settings, layout: Layout, commands: Commands, show: Callable[[str], None]
+    ) -> None:
+        self._settings = settings
+        self._commands = commands
+        self._layout = layout
+        self._show = show
+        self._log = structlog.get_logger("supervisor")
+        self._signals = 0
+        self._stop_asked = asyncio.Event()
+        self._has_tables = asyncio.Event()
+        self._engine: Keeper | None = None
+        self._workers: list[Keeper] = []
+        self._clickhouse = place_clickhouse(settings, layout)
+        wanted = settings.embedded_port
+        if settings.is_embedded and wanted not in {0, self._clickhouse.port}:
+            self._log.warning("embedded_port_taken", port=wanted, instead=self._clickhouse.port)
+
+    async def run(self) -> None:
+        """Start, keep, stop.
+
+        Raises:
+            StartFailed: the catalogue cannot be prepared; what was started has been stopped.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        self._note()
+        async with asyncio.TaskGroup() as tasks:
+            starting = tasks.create_task(self._start(tasks))
+            asked = tasks.create_task(self._stop_asked.wait())
+            await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+            failure = starting.result() if starting.done() else None
+            if failure is None:
+                await asked
+            starting.cancel()
+            asked.cancel()
+            await self._stop()
+        if failure is not None:
+            raise failure
+
+    async def _start(self, tasks: asyncio.TaskGroup) -> StartFailed | None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        if self._settings.is_embedded:
+            self._engine = Keeper(
+                engine_program(self._commands, self._settings, self._layout, self._clickhouse),
+                self._log,
+                self._migrate,
+            )
+            tasks.create_task(self._engine.run())
+        key: str | None = None
+        if self._settings.database_url is None:
+            try:
+                key = await self._prepare_catalogue()
+            except TaskFailed as error:
+                return StartFailed(f"the catalogue cannot be prepared: {error}")
+        if self._engine is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(begun + ENGINE_WAIT_SECONDS):
+                    await self._has_tables.wait()
+        for slot in range(self._settings.workers):
+            program = worker_program(self._commands, self._settings, slot, self._clickhouse)
+            worker = Keeper(program, self._log)
+            self._workers.append(worker)
+            tasks.create_task(worker.run())
+        try:
+            for worker in self._workers:
+                await worker.was_ready.wait()
+        finally:  # a key that was made is shown even if the server is stopped before it serves
+            if key is not None or all(worker.was_ready.is_set() for worker in self._workers):
+                self._show(self._banner(key))
+        return None
+
+    async def _stop(self) -> None:
+        self._log.info("stopping", workers=len(self._workers))
+        # Each step is bounded by its program's time, and one that fails does not skip the next.
+        await asyncio.gather(*(worker.stop() for worker in self._workers), return_exceptions=True)
+        if self._engine is not None:
+            await self._engine.stop()
+        self._log.info("stopped")
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        self._stop_asked.set()
+        if self._signals > 1:
+            self._log.warning("killing", reason="a second signal")
+            for keeper in (*self._workers, *([self._engine] if self._engine else [])):
+                keeper.hasten()
+
+    async def _migrate(self, child: Child) -> None:
+        """Bring the embedded engine's tables up to date, at each of its starts."""
+        backoff = Backoff()
+        while True:
+            try:
+                await run_once(self._commands.prepare, table_task(self._settings, self._clickhouse))
+            except TaskFailed as error:
+                self._log.error("migration_failed", error=str(error), pid=child.pid)
+                await asyncio.sleep(backoff.next_seconds())
+            else:
+                self._has_tables.set()
+                return
+
+    async def _prepare_catalogue(self) -> str | None:
+        result = await run_once(self._commands.prepare, catalogue_task(self._layout))
+        key = result.get("key")
+        return key if isinstance(key, str) else None
+
+    def _note(self) -> None:
+        note_server(
+            self._layout,
+            {
+                "pid": os.getpid(),
+                "host": self._settings.host,
+                "port": self._settings.port,
+                "clickhouse_url": self._clickhouse.url,
+                "clickhouse_port": self._clickhouse.port if self._settings.is_embedded else None,
+                "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            },
+        )
+
+    def _banner(self, key: str | None) -> str:
+        where = self._clickhouse.url
+        return banner(
+            address=self._settings.address,
+            data_dir=str(self._layout.root),
+            workers=self._settings.workers,
+            clickhouse=f"embedded, {where}" if self._settings.is_embedded else where,
+            key=key,
+        )
+
+
+def _await_predecessor(layout: Layout) -> None:
+    """Where the last server was killed, let its children end: they see it and let the ports go."""
+    note = noted_server(layout)
+    if note is None:
+        return
+    places = [(str(note.get("host")), note.get("port")), (ENGINE_HOST, note.get("clickhouse_port"))]
+    end = time.monotonic() + PREDECESSOR_SECONDS_MAX
+    for host, port in places:
+        while isinstance(port, int) and not is_free(host, port) and time.monotonic() < end:
+            time.sleep(0.05)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
