@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
+from catalog.alerts import Alerts
 from catalog.clock import WallClock, wall_ms
 from catalog.engine import Database
+from catalog.heartbeats import Heartbeats
 from catalog.keys import Keys
+from catalog.log_names import LogNames
 from catalog.organisations import Organisations
+from catalog.runs import Runs
 
 
 class Catalog:
@@ -17,6 +21,10 @@ class Catalog:
         self.database = database
         self.organisations = Organisations(database, clock)
         self.keys = Keys(database, clock)
+        self.runs = Runs(database, clock)
+        self.log_names = LogNames(database)
+        self.heartbeats = Heartbeats(database, clock)
+        self.alerts = Alerts(database, clock)
 
     @classmethod
     async def open(cls, url: str, *, clock: WallClock = wall_ms) -> Self:
