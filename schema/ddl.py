@@ -1,4 +1,4 @@
-"""DDL from the declarations: one machine or a cluster's replicas, from the same columns and keys."""
+"""DDL from the declarations: one machine or a cluster's replicas, of the same columns and keys."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from schema.coltypes import fixed_width, is_nullable
+from schema.coltypes import fixed_code, is_nullable
 from schema.columns import parse_chunks
 from schema.expand import expand_fixed, row_pieces
 from schema.streams import STREAMS, Origin
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from schema.columns import Chunks, ParsedChunks
     from schema.streams import Column
-
-_STRUCT_CODES = {"UInt32": "I", "UInt64": "Q", "Float64": "d", "DateTime64(3, 'UTC')": "q"}
 
 
 def rows_of(chunks: Chunks) -> Iterator[dict[str, object]]:
@@ -44,8 +42,8 @@ def _values(parsed: ParsedChunks, column: Column) -> Sequence[object]:
         return [_constant(parsed.chunks, column.name)] * count
     if column.origin is Origin.ZERO:
         return [0.0] * count
-    if fixed_width(column.type) is not None:
-        code = _STRUCT_CODES[column.type]
+    code = fixed_code(column.type)
+    if code:
         return struct.unpack(f"<{count}{code}", expand_fixed(parsed, column))
     strings = [text_content(piece).decode() for piece in row_pieces(parsed, column)]
     if not is_nullable(column.type):
