@@ -130,13 +130,11 @@ class Decoder:
         )
 
     def _decode(self, block: Block) -> None:
-        text = block.text
         if not self._start:
-            self._start = text[: 2 * START_BYTES].strip()[:START_BYTES]
-        has_booleans = b"true" in text or b"false" in text
+            first = next(filter(None, map(bytes.strip, block.lines)), b"")
+            self._start = first[:START_BYTES]
         values = parse_block(block)
         if values is not None:
-            self._rows.add(enumerate(values, block.first_line), has_booleans=has_booleans)
+            self._rows.add(enumerate(values, block.first_line))
         else:
-            lines = parse_lines(block, self._tally.refusals)
-            self._rows.add(lines, has_booleans=has_booleans)
+            self._rows.add(parse_lines(block, self._tally.refusals))

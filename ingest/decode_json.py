@@ -1,15 +1,14 @@
 r"""JSON of many lines to Python values: in one call where that is safe, else line by line.
 
-**One call.** A comma is put before every newline, brackets around, and the whole is parsed as an
-array. That alone would also take bodies whose *lines* are broken, so it holds only where every
-newline separates two elements of that array. Three checks make sure:
+**One call.** The lines, newlines and all, are joined by commas and parsed as an array. That alone
+would also take bodies whose *lines* are broken, so it holds only where every newline separates two
+elements of that array. Were it somewhere else, then it would be
 
-* the comma goes *before* the newline, which stays: a newline inside a string is an error for the
-  parser;
-* ``}\n{`` occurs once less than there are lines, and there are as many elements as lines. A
-  newline inside an object cannot pass, since a key would have to follow the comma;
-* what is left is a newline inside an inner array, paid for by two objects on one line:
-  ``{"a":[{}`` / ``{}]},{}``. So where there is a ``[`` at all, no line may hold ``},{``.
+* in a string: an error for the parser, since the newline is still there;
+* in an object, where a key follows a comma: an error, since every line is seen to begin with ``{``;
+* in an inner array: one separator less between elements. There are as many elements as lines, and
+  all are objects, so some line would have to hold a separator itself: ``{"a":[{}`` and
+  ``{}]},{"b":1}``. Where there is a ``[`` at all, no line may hold a ``},{``.
 
 **Tolerant.** A line that orjson refuses goes to Python's own parser, which also takes what Python's
 writer makes: bare NaN, Infinity and -Infinity, lone surrogates (stored as U+FFFD), integers of any
@@ -38,26 +37,28 @@ _BLANKS = b" \t\r\n"
 _INTEGER_DIGITS_MAX = 18
 _OPEN_BRACE = ord("{")
 _CLOSE_BRACE = ord("}")
+_ALL_OPEN = {b"{"}
+_ALL_OBJECTS = {dict}
 
 
-def parse_block(block: Block) -> list[Any] | None:
-    """One value a line by a single call, or None where only a look at each line can tell."""
-    text = block.text
-    line_count = text.count(b"\n") + 1
-    if text.count(b"}\n{") != line_count - 1:
+def parse_block(block: Block) -> list[dict[str, Any]] | None:
+    """An object a line by a single call, or None where only a look at each line can tell."""
+    lines = block.lines
+    if {line[:1] for line in lines} != _ALL_OPEN:
         return None
+    text = b",".join(lines)
     if b"[" in text and _TWO_ON_A_LINE.search(text) is not None:
         return None
     try:
-        values = orjson.loads(b"[%b]" % text.replace(b"\n", b",\n"))
+        values: list[dict[str, Any]] = orjson.loads(b"[%b]" % text)
     except orjson.JSONDecodeError:
         return None
-    return values if len(values) == line_count else None
+    return values if len(values) == len(lines) and set(map(type, values)) == _ALL_OBJECTS else None
 
 
 def parse_lines(block: Block, refusals: Refusals) -> Iterator[tuple[int, Any]]:
     """Line numbers and values; blank lines are passed over, lines that are not JSON refused."""
-    for number, raw in enumerate(block.text.split(b"\n"), block.first_line):
+    for number, raw in enumerate(block.lines, block.first_line):
         line = raw.strip(_BLANKS)
         if not line:
             continue

@@ -7,6 +7,7 @@ thrown away as it arrives and reported by its number alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from schema.limits import LINE_BYTES_MAX
@@ -19,10 +20,14 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines, without the last newline, and the number of the first, counted from 1."""
+    """Whole lines, at least one, with their newlines (the body's last may have none).
+
+    Attributes:
+        first_line: the number of the first, counted from 1.
+    """
 
     first_line: int
-    text: bytes
+    lines: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class LineCutter:
     """Takes slices, gives blocks. A byte order mark at the start of the body is dropped.
 
     Args:
-        line_bytes_max: longest line that is taken, without its newline.
+        line_bytes_max: longest line that is taken, with its newline.
     """
 
     def __init__(self, line_bytes_max: int = LINE_BYTES_MAX) -> None:
@@ -55,20 +60,16 @@ class LineCutter:
         """
         start = 0
         if self._held or self._is_skipping:
-            end = slice_.find(b"\n")
-            if end < 0:
-                self._hold(slice_)
-            else:
-                self._hold(slice_[:end])
-                yield self._end_of_held()
-            start = len(slice_) if end < 0 else end + 1
-        end = slice_.rfind(b"\n", start)
-        if end >= 0:
-            yield from self._block(slice_[start:end])
-            start = end + 1
-        self._hold(slice_[start:])
-        if is_last and (self._held or self._is_skipping):
+            start = slice_.find(b"\n") + 1
+            self._hold(slice_[:start] if start else slice_)
+            if not (start or is_last):
+                return
             yield self._end_of_held()
+            start = start or len(slice_)
+        end = len(slice_) if is_last else slice_.rfind(b"\n", start) + 1
+        if end > start:
+            yield from self._blocks(slice_[start:end])
+        self._hold(slice_[max(start, end) :])
 
     def _hold(self, piece: bytes) -> None:
         if self._is_skipping:
@@ -80,27 +81,31 @@ class LineCutter:
             self._held += piece
 
     def _end_of_held(self) -> Block | LongLine:
-        line = self._next_line
-        self._next_line += 1
         if self._is_skipping:
             self._is_skipping = False
-            return LongLine(line)
-        text = bytes(self._held)
+            self._next_line += 1
+            return LongLine(self._next_line - 1)
+        line = bytes(self._held)
         self._held.clear()
-        return Block(line, _without_mark(line, text))
+        return self._block([line])
 
-    def _block(self, text: bytes) -> Iterator[Block | LongLine]:
-        first = self._next_line
+    def _blocks(self, text: bytes) -> Iterator[Block | LongLine]:
+        # readlines() looks for newlines with memchr: a third of the time that split() takes.
+        lines = BytesIO(text).readlines()
         if len(text) <= self._line_bytes_max:
-            self._next_line += text.count(b"\n") + 1
-            yield Block(first, _without_mark(first, text))
+            yield self._block(lines)
             return
         # Only a slice that is longer than the longest line gets here: look at each line's length.
-        for number, line in enumerate(text.split(b"\n"), first):
-            self._next_line += 1
-            is_long = len(line) > self._line_bytes_max
-            yield LongLine(number) if is_long else Block(number, _without_mark(number, line))
+        for line in lines:
+            if len(line) <= self._line_bytes_max:
+                yield self._block([line])
+            else:
+                self._next_line += 1
+                yield LongLine(self._next_line - 1)
 
-
-def _without_mark(line: int, text: bytes) -> bytes:
-    return text.removeprefix(_BYTE_ORDER_MARK) if line == 1 else text
+    def _block(self, lines: list[bytes]) -> Block:
+        first = self._next_line
+        self._next_line += len(lines)
+        if first == 1 and lines[0].startswith(_BYTE_ORDER_MARK):
+            lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
+        return Block(first, lines)

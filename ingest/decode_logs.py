@@ -38,11 +38,8 @@ class LogsDecoder:
         """The frames' chunks."""
         return self._frames.finish()
 
-    def add(self, lines: Iterable[tuple[int, Any]], *, has_booleans: bool) -> None:  # noqa: ARG002
-        """Add lines; see `RowDecoder`. A row has one refusal at most: its first bad field.
-
-        Every value's type is looked at, so `has_booleans` makes no difference.
-        """
+    def add(self, lines: Iterable[tuple[int, Any]]) -> None:
+        """Add lines; see `RowDecoder`. A row has one refusal at most: its first bad field."""
         tally = self._tally
         for line, value in lines:
             try:

@@ -47,8 +47,8 @@ class RowDecoder(Protocol):
     def row_count(self) -> int:
         """Rows accepted so far."""
 
-    def add(self, lines: Iterable[tuple[int, Any]], *, has_booleans: bool) -> None:
-        """Add lines: their numbers and values. `has_booleans`: one may be among their values."""
+    def add(self, lines: Iterable[tuple[int, Any]]) -> None:
+        """Add lines: their numbers, counted from 1, and values."""
 
     def finish(self) -> tuple[Chunks, ...]:
         """The frames' chunks."""
