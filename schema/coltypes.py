@@ -32,9 +32,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CODES: Final = {
-    "UInt8": "B", "UInt16": "H", "UInt32": "I", "UInt64": "Q",
-    "Int8": "b", "Int16": "h", "Int32": "i", "Int64": "q",
-    "Float32": "f", "Float64": "d", "Bool": "?",
+    "UInt8": "B",
+    "UInt16": "H",
+    "UInt32": "I",
+    "UInt64": "Q",
+    "Int8": "b",
+    "Int16": "h",
+    "Int32": "i",
+    "Int64": "q",
+    "Float32": "f",
+    "Float64": "d",
+    "Bool": "?",
 }
 _DATETIME64: Final = re.compile(r"DateTime64\((\d)(?:, '[^']*')?\)")
 _WRAPPED: Final = re.compile(r"(Nullable|LowCardinality)\((.*)\)")
