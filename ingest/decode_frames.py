@@ -50,16 +50,12 @@ class Frames(Generic[BuilderT]):
             rows.row_count + row_count > FRAME_ROWS_MAX
             or rows.byte_count + byte_count > FRAME_BYTES_MAX
         ):
-            self._seal()
+            self._finished_rows += rows.row_count
+            self._chunks.append(rows.finish())
+            self.rows = self._start()
         return self.rows
 
     def finish(self) -> tuple[Chunks, ...]:
-        """Every frame's chunks, in order; none is empty."""
-        if self.rows.row_count:
-            self._seal()
-        return tuple(self._chunks)
-
-    def _seal(self) -> None:
-        self._finished_rows += self.rows.row_count
-        self._chunks.append(self.rows.finish())
-        self.rows = self._start()
+        """Every frame's chunks, in order; none is empty. The frames are used up."""
+        last = (self.rows.finish(),) if self.rows.row_count else ()
+        return (*self._chunks, *last)

@@ -1,8 +1,8 @@
 """Lines of metrics to columns: `{"time": ms, "step": number, "data": {name: value, ...}}`.
 
 The hot path of the whole service. A line takes it when it has these three fields and no other, its
-time and step are plain numbers in range, its keys are known to the shape cache, and its values are
-numbers: then its cost is a tuple of keys, one look-up, and one `array` of its values. All other
+time and step are plain numbers in range, its keys are good, and its values are numbers: then its
+cost is a tuple of keys, a look-up in the shape cache, and one `array` of its values. All other
 lines are looked at value by value. The two give the same rows for the same line (a property test
 holds them together).
 """
@@ -13,7 +13,14 @@ from array import array
 from math import copysign, inf, nan
 from typing import TYPE_CHECKING, Any
 
-from ingest.decode_fields import kind_of, problem_of_name, row_object, row_step, row_time
+from ingest.decode_fields import (
+    NAME_BYTES_MAX,
+    kind_of,
+    problem_of_name,
+    row_object,
+    row_step,
+    row_time,
+)
 from ingest.refusals import Reason, Refused, shown
 from schema.limits import FRAME_BYTES_MAX, FRAME_ROWS_MAX, STEP_ABS_MAX, TIME_MS_MAX, TIME_MS_MIN
 from schema.names import SHAPE_NAMES_MAX
@@ -67,11 +74,10 @@ class MetricsDecoder:
         for line, value in lines:
             try:
                 data, time_ms, step = value["data"], value["time"], value["step"]
-                shape = find(tuple(data))
-                items = [*data.values()]
+                names, items = tuple(data), [*data.values()]
+                shape = find(names)
                 if (
-                    shape is not None
-                    and len(value) == 3
+                    len(value) == 3
                     and type(time_ms) is int
                     and TIME_MS_MIN <= time_ms <= usual_until_ms
                     and type(step) in _NUMBERS
@@ -79,6 +85,7 @@ class MetricsDecoder:
                     # Booleans above all, which an array takes for 0 and 1. A search of the body
                     # for "true" and "false" takes twice as long as this look at each value.
                     and are_numbers(map(type, items))
+                    and (shape or (shape := self._new_shape(names)))
                 ):
                     if (
                         rows.row_count + shape.count > FRAME_ROWS_MAX
@@ -92,6 +99,16 @@ class MetricsDecoder:
                 pass
             self._add_checked(line, value)
             rows = self._frames.rows
+
+    def _new_shape(self, names: tuple[str, ...]) -> NameShape | None:
+        """The shape of keys not known yet; None where they are not good or not few enough."""
+        size = sum(map(len, names))
+        if not names or len(names) > SHAPE_NAMES_MAX or 8 * size > PIECE_BYTES_MAX:
+            return None
+        if size > NAME_BYTES_MAX // 4 or not all(names) or any(map(str.isspace, names)):
+            # What is wrong with which name is not for the hot path to find out.
+            return None
+        return self._shapes.shape(names)
 
     def _add_checked(self, line: int, value: object) -> None:
         """Add what is good of a line; refuse the rest by name, or the line for its time or step."""

@@ -16,12 +16,14 @@ from schema.names import name_shape
 if TYPE_CHECKING:
     from schema.names import NameShape
 
-ENTRIES_MAX = 4_096
+ENTRIES_MAX = 32_768
 BYTES_MAX = 16 * 2**20
 """Estimated bytes of all entries. One worker has one cache, so this counts once a worker."""
 ENTRY_BYTES_MAX = BYTES_MAX // 16
 """Of one entry; a wider line is encoded each time, which costs its sender and no one else."""
 SEEN_ONCE_MAX = 16_384
+"""Fewer than the entries there is room for: names that come round in turn, but too many to keep,
+are forgotten before they return, and so drive nothing out."""
 
 _BYTES_A_NAME = 70
 """A str object's head and its slot in the key's tuple; measured 57 and 8, rounded up."""

@@ -46,7 +46,7 @@ class Refused(Exception):
     """A line cannot become a row: which field, why, and what would be right."""
 
     def __init__(self, field: str, error: str, reason: Reason) -> None:
-        super().__init__(f"{field}: {error}")
+        super().__init__(field, error)
         self.field = field
         self.error = error
         self.reason = reason
