@@ -1,7 +1,7 @@
 """What handlers find in the application, under typed keys; `ingest.app` puts it there.
 
-A handler takes a part with `request.app[BUFFER]`, and the type checker knows what it got. Values are
-set once, before the server starts, and nothing replaces them while it runs.
+A handler takes a part with `request.app[BUFFER]`, and the type checker knows what it got. Values
+are set once, before the server starts, and nothing replaces them while it runs.
 
 A leaf: it imports nothing at run time, so that every module with routes may import it.
 """
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from catalog import Catalog
     from ingest.admission import Admission
     from ingest.auth import Authenticator
-    from ingest.decode import ShapeCache
     from ingest.health import Health
     from ingest.metrics import WorkerMetrics
     from ingest.reader import Reader
+    from ingest.receiving import Receiver
     from ingest.runs_directory import RunsDirectory
     from ingest.settings import Settings
+    from ingest.status import StatusBoard
 
 SETTINGS: web.AppKey[Settings] = web.AppKey("settings")
 AUTH: web.AppKey[Authenticator] = web.AppKey("auth")
@@ -32,9 +33,9 @@ CATALOG: web.AppKey[Catalog] = web.AppKey("catalog")
 RUNS: web.AppKey[RunsDirectory] = web.AppKey("runs")
 READER: web.AppKey[Reader] = web.AppKey("reader")
 """Bounded reads from ClickHouse; never on the path of an ingest request."""
+RECEIVER: web.AppKey[Receiver] = web.AppKey("receiver")
 ADMISSION: web.AppKey[Admission] = web.AppKey("admission")
+"""Memory for bodies; the run API reserves from the same pools as ingestion."""
 METRICS: web.AppKey[WorkerMetrics] = web.AppKey("metrics")
 HEALTH: web.AppKey[Health] = web.AppKey("health")
-SHAPES: web.AppKey[ShapeCache] = web.AppKey("shapes")
-TENANT: web.RequestKey[str] = web.RequestKey("tenant")
-"""In a request: the tenant that the key says, once authentication has passed."""
+STATUS: web.AppKey[StatusBoard] = web.AppKey("status")

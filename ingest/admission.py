@@ -1,0 +1,252 @@
+"""Bounds on what requests may hold in memory at once, and on how long they wait for it.
+
+Two pools, so that nobody holds memory while waiting for memory that the same kind of holder has:
+
+=======  ========================================================================================
+pool     for
+=======  ========================================================================================
+small    bodies of up to a MiB, and the first MiB of those that grow; an eighth of the whole. When
+         it is used up, they take from the large one what nobody there waits for
+large    larger bodies, each in one grant: a holder of a grant needs nothing more and comes to an
+         end, so the pool always moves
+=======  ========================================================================================
+
+A body whose size is not known beforehand (chunked, or compressed) begins in the small pool and,
+when it grows past a MiB, asks for the largest body's size; only a few may stand so, with their MiB,
+in the queue. Waiters are served first come first served, for a bounded while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ingest.answers import Code, RequestRefused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SMALL_BODY_BYTES = 2**20
+WAITERS_MAX = 1_000
+"""Requests that wait for either pool; each has at most its connection's read buffer in memory."""
+GROWERS_MAX = 4
+"""Bodies of unknown size that keep their MiB while they wait for the large pool."""
+WAIT_SECONDS_MAX = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionStatistics:
+    """What is held and who waits: bytes and requests."""
+
+    inflight_bytes: int
+    waiting_requests: int
+    held_requests: int
+    held_bytes: int
+
+
+class _Pool:
+    """So many bytes, granted first come first served."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.used = 0
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def is_free(self, count: int) -> bool:
+        """Whether so much could be taken at once; nobody who waits is overtaken."""
+        return not self._queue and self.used + count <= self.size
+
+    def take_now(self, count: int) -> bool:
+        """Take at once, or not at all."""
+        if not self.is_free(count):
+            return False
+        self.used += count
+        return True
+
+    async def take(self, count: int, seconds_max: float) -> bool:
+        """Take, waiting for it; False when the time is up.
+
+        Cancellation: takes nothing.
+        """
+        if self.take_now(count):
+            return True
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (count, turn)
+        self._queue.append(entry)
+        try:
+            async with asyncio.timeout(seconds_max):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.give(count)
+            else:
+                self._queue.remove(entry)
+                self._serve()
+            if isinstance(error, TimeoutError):
+                return False
+            raise
+        return True
+
+    def give(self, count: int) -> None:
+        """Give back what was taken."""
+        self.used -= count
+        assert self.used >= 0, "gave back more than was taken"
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._queue:
+            count, turn = self._queue[0]
+            if turn.cancelled():
+                # Its owner is about to take itself out of the queue, and serves the next then.
+                return
+            if self.used + count > self.size:
+                return
+            self._queue.popleft()
+            self.used += count
+            turn.set_result(None)
+
+
+class Reservation:
+    """The bytes of one body, from the first to the answer. Made by `Admission.admit`."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self.small = 0
+        self.large = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes reserved."""
+        return self.small + self.large
+
+    async def grow(self, size: int) -> None:
+        """Reserve for a body that has reached `size` bytes. Waits; cheap when already reserved.
+
+        Raises:
+            RequestRefused: 503, no memory within the bounded wait, or too many wait already.
+        """
+        if size > self.small + self.large:
+            await self._admission.grow(self, size)
+
+
+class Admission:
+    """All reservations of one worker, and the requests held for room in the log.
+
+    Args:
+        inflight_bytes_max: both pools together.
+        body_bytes_max: the largest body, which must fit the large pool beside the small one.
+        held_requests_max: requests held for room at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        inflight_bytes_max: int,
+        body_bytes_max: int,
+        held_requests_max: int = 1_000,
+        wait_seconds_max: float = WAIT_SECONDS_MAX,
+    ) -> None:
+        small = max(min(inflight_bytes_max // 8, inflight_bytes_max - body_bytes_max), 0)
+        self._small_max = min(SMALL_BODY_BYTES, small)
+        self._small = _Pool(small)
+        self._large = _Pool(inflight_bytes_max - small)
+        self._body_bytes_max = body_bytes_max
+        self._wait_seconds_max = wait_seconds_max
+        self._held_bytes_max = inflight_bytes_max // 2
+        self._held_requests_max = held_requests_max
+        self._waiting = 0
+        self._growers = 0
+        self._held = 0
+        self._held_bytes = 0
+
+    @asynccontextmanager
+    async def admit(self, known_size: int | None) -> AsyncIterator[Reservation]:
+        """Reserve for one request, until the block is left.
+
+        Args:
+            known_size: the body's length where the request says it and it is not compressed.
+
+        Raises:
+            RequestRefused: 503, as `Reservation.grow`.
+        """
+        reservation = Reservation(self)
+        try:
+            if known_size is not None:
+                await self.grow(reservation, known_size, is_known=True)
+            yield reservation
+        finally:
+            if reservation.small:
+                self._small.give(reservation.small)
+            if reservation.large:
+                self._large.give(reservation.large)
+
+    async def grow(self, reservation: Reservation, size: int, *, is_known: bool = False) -> None:
+        """See `Reservation.grow`; with `is_known` the size is final."""
+        if size <= self._small_max:
+            # By steps of an eighth: a chunked body asks eight times for its MiB, not once a read.
+            step = max(self._small_max // 8, 1)
+            target = size if is_known else min(-(-size // step) * step, self._small_max)
+            more = target - reservation.size
+            if not self._small.is_free(more) and self._large.take_now(more):
+                reservation.large += more
+                return
+            await self._take(self._small, more)
+            reservation.small += more
+            return
+        more = (size if is_known else self._body_bytes_max) - reservation.size
+        is_grower = reservation.size > 0
+        if is_grower and self._growers >= GROWERS_MAX and not self._large.is_free(more):
+            raise self._overloaded()
+        self._growers += is_grower
+        try:
+            await self._take(self._large, more)
+        finally:
+            self._growers -= is_grower
+        reservation.large += more
+
+    @asynccontextmanager
+    async def hold(self, size: int) -> AsyncIterator[bool]:
+        """Count a request among those held for room; gives False when there are too many."""
+        if self._held >= self._held_requests_max or self._held_bytes + size > self._held_bytes_max:
+            yield False
+            return
+        self._held += 1
+        self._held_bytes += size
+        try:
+            yield True
+        finally:
+            self._held -= 1
+            self._held_bytes -= size
+
+    def statistics(self) -> AdmissionStatistics:
+        """A snapshot for health and metrics."""
+        return AdmissionStatistics(
+            inflight_bytes=self._small.used + self._large.used,
+            waiting_requests=self._waiting,
+            held_requests=self._held,
+            held_bytes=self._held_bytes,
+        )
+
+    async def _take(self, pool: _Pool, count: int) -> None:
+        if pool.take_now(count):
+            return
+        if self._waiting >= WAITERS_MAX:
+            raise self._overloaded()
+        self._waiting += 1
+        try:
+            if not await pool.take(count, self._wait_seconds_max):
+                raise self._overloaded()
+        finally:
+            self._waiting -= 1
+
+    @staticmethod
+    def _overloaded() -> RequestRefused:
+        return RequestRefused(
+            Code.SERVICE_OVERLOADED,
+            "too many large requests at once; nothing was stored, try again",
+            retry_after_seconds=2,
+            is_last=True,
+        )

@@ -1,0 +1,167 @@
+"""One client's connection: aiohttp's, with the deadlines and the answers that it lacks.
+
+* A request's headers have to arrive whole within an absolute time, from the first byte on (for a
+  new connection: from its opening). aiohttp knows only an idle time, which each byte of a drip
+  renews.
+* What is no HTTP is answered 400 in our error shape, and logged without its bytes: they may hold a
+  key.
+* Connections above the limit are answered 503 and closed, before the process runs out of
+  descriptors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+from aiohttp import web
+
+from ingest.answers import STATUS, Code, code_of_status, error_body, error_response
+
+if TYPE_CHECKING:
+    from ingest.metrics import WorkerMetrics
+
+READ_BUFFER_BYTES = 64 * 2**10
+"""aiohttp stops reading from a client at twice this: what one that is made to wait can cost us."""
+HEADERS_MAX = 64
+HEADER_BYTES_MAX = 8_190
+LINGER_SECONDS = 5.0
+"""A client refused in the middle of its body is read on for this long, to see the answer."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Seconds and counts of one worker's connections."""
+
+    header_seconds_max: float
+    idle_seconds_max: float
+    connections_max: int
+
+
+class Connection(web.RequestHandler):
+    """A connection; see the module. Made by `ConnectionFactory`."""
+
+    __slots__ = ("_deadline", "_limits", "_metrics")
+
+    def __init__(
+        self,
+        server: web.Server,
+        *,
+        limits: ConnectionLimits,
+        metrics: WorkerMetrics,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=limits.idle_seconds_max,
+            access_log=cast("Any", None),
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            max_headers=HEADERS_MAX,
+            lingering_time=LINGER_SECONDS,
+            read_bufsize=READ_BUFFER_BYTES,
+            auto_decompress=False,
+        )
+        self._limits = limits
+        self._metrics = metrics
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Refuse above the limit; else the time for the first request's headers begins."""
+        super().connection_made(transport)
+        manager = self._manager
+        assert manager is not None
+        if len(manager.connections) > self._limits.connections_max:
+            self._metrics.count("connections_refused")
+            self._end(Code.SERVICE_OVERLOADED, "too many connections; try again later")
+        else:
+            self._arm()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The deadline goes with the connection."""
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse; the deadline stands while there is a request of which not all headers are here."""
+        count = self._request_count
+        super().data_received(data)
+        if self._request_count != count:
+            if self._deadline is not None:
+                self._disarm()
+        elif data and self._deadline is None and self._waiter is not None:
+            self._arm()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - aiohttp's text may repeat the request's bytes
+    ) -> web.StreamResponse:
+        """The answer to what is no HTTP, and to what escaped the application."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer was begun; no other can follow")
+        code = code_of_status(status)
+        self._metrics.count("http_malformed")
+        log.info("http_malformed", status=status, error=type(exc).__name__)
+        response = error_response(code, _MESSAGES.get(code, "the request could not be read"))
+        response.set_status(status)
+        response.force_close()
+        return response
+
+    def _arm(self) -> None:
+        self._deadline = self._loop.call_later(self._limits.header_seconds_max, self._expire)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expire(self) -> None:
+        self._deadline = None
+        self._metrics.count("header_timeouts")
+        self._end(Code.REQUEST_TIMEOUT, "no whole request arrived in time")
+
+    def _end(self, code: Code, message: str) -> None:
+        """Answer without a request, and close."""
+        body = error_body(code, message)
+        if self.transport is not None:
+            self.transport.write(
+                f"HTTP/1.1 {STATUS[code]} {code.value}\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+                + body
+            )
+        self.force_close()
+
+
+class ConnectionFactory:
+    """What the listener calls for each connection."""
+
+    def __init__(
+        self, server: web.Server, *, limits: ConnectionLimits, metrics: WorkerMetrics
+    ) -> None:
+        self._server = server
+        self._limits = limits
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self) -> Connection:
+        """A protocol for one new connection."""
+        return Connection(self._server, limits=self._limits, metrics=self._metrics, loop=self._loop)
+
+    @property
+    def connection_count(self) -> int:
+        """Connections now open."""
+        return len(self._server.connections)
+
+
+_MESSAGES = {
+    Code.MALFORMED_REQUEST: "this is not a well-formed HTTP/1.1 request",
+    Code.INTERNAL_ERROR: "an error of the server's own; it has been logged",
+}

@@ -1,0 +1,106 @@
+"""Reading a body: its bytes counted after decoding, bounded in time and memory, piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiohttp.web_protocol import RequestPayloadError
+
+from ingest.answers import Code, RequestRefused
+from ingest.body_decoding import ENCODINGS, BadEncoding, BodyDecoder, BodyTooLarge, UnknownEncoding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aiohttp import web
+
+    from ingest.admission import Reservation
+
+
+class Body:
+    """The body of one request, read once.
+
+    Args:
+        request: its headers say the encoding and, where it is not compressed, the length.
+        bytes_max: after decoding.
+        seconds_max: an absolute bound on waiting for the sender.
+
+    Raises:
+        RequestRefused: 413, the stated length is above the limit; 415, an encoding not taken.
+    """
+
+    def __init__(self, request: web.Request, *, bytes_max: int, seconds_max: float) -> None:
+        encodings = request.headers.getall("Content-Encoding", ())
+        try:
+            self._decoder = BodyDecoder(", ".join(encodings) or None, bytes_max)
+        except UnknownEncoding:
+            raise RequestRefused(
+                Code.UNSUPPORTED_ENCODING,
+                f"Content-Encoding must be one of {', '.join(ENCODINGS)}, and one alone",
+            ) from None
+        self._content = request.content
+        self._bytes_max = bytes_max
+        self._seconds_max = seconds_max
+        self._deadline: float | None = None
+        self._pending: Iterator[bytes] = iter(())
+        self.known_size = request.content_length if self._decoder.is_identity else None
+        if self.known_size is not None and self.known_size > bytes_max:
+            raise self._too_large()
+
+    @property
+    def size(self) -> int:
+        """Decoded bytes so far."""
+        return self._decoder.decoded_bytes
+
+    async def read(self, reservation: Reservation) -> bytes:
+        """The next piece, decoded, at most 1 MiB and reserved; empty at the end.
+
+        Raises:
+            RequestRefused: 400, not of its encoding or not HTTP; 408, too slow; 413, too large;
+                503, no memory for it.
+            ConnectionError: the client has hung up.
+        """
+        try:
+            while True:
+                piece = next(self._pending, b"")
+                if piece:
+                    await reservation.grow(self.size)
+                    return piece
+                data = await self._receive()
+                if not data:
+                    self._decoder.finish()
+                    return b""
+                self._pending = self._decoder.feed(data)
+        except BodyTooLarge:
+            raise self._too_large() from None
+        except BadEncoding as error:
+            raise RequestRefused(Code.INVALID_INPUT, str(error), is_last=True) from None
+        except RequestPayloadError:
+            raise RequestRefused(
+                Code.MALFORMED_REQUEST, "the body's framing is not valid HTTP", is_last=True
+            ) from None
+
+    async def _receive(self) -> bytes:
+        """Bytes as they were sent; empty at the end."""
+        content = self._content
+        if content.is_eof():
+            return content.read_nowait()  # all is here: no wait and no deadline
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds_max
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await content.readany()
+        except TimeoutError:
+            raise RequestRefused(
+                Code.REQUEST_TIMEOUT,
+                f"the body did not arrive within {self._seconds_max:g} seconds",
+                is_last=True,
+            ) from None
+
+    def _too_large(self) -> RequestRefused:
+        return RequestRefused(
+            Code.BODY_TOO_LARGE,
+            f"the body is larger than {self._bytes_max} bytes after decoding: send it in parts",
+            is_last=True,
+        )

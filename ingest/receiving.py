@@ -1,0 +1,184 @@
+"""One ingest request, from its headers to its answer: the order of the steps and no more.
+
+authenticate → headers → encoding → body → digest → repeat? → decode → append → answer
+
+A body that is small is decoded in one call, after its digest has been looked up. A larger one is
+digested and decoded piece by piece as it is read, so that its text is never in memory as a whole;
+other requests get their turn between the pieces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from typing import TYPE_CHECKING
+
+from buffer.frame import Submission
+from ingest.answers import Code, RequestRefused, error_list, stored_response
+from ingest.decode import Decoder
+from ingest.intake import Body
+from ingest.request_headers import addressee, idempotency_key, is_strict
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from ingest.admission import Admission, Reservation
+    from ingest.auth import Authenticator
+    from ingest.decode import Decoded, ShapeCache
+    from ingest.metrics import WorkerMetrics
+    from ingest.request_headers import Addressee
+    from ingest.runs_directory import RunsDirectory
+    from ingest.storing import IdempotencyKeys, Storing
+    from schema.ids import TenantId
+    from schema.streams import StreamKind
+
+WHOLE_BYTES_MAX = 256 * 2**10
+"""Decoded in one call: about 5 ms, for which other requests wait."""
+DIGEST_BYTES = 16
+
+
+class Receiver:
+    """Serves the ingest endpoints of one worker.
+
+    Args:
+        body_bytes_max: of a body after decoding.
+        body_seconds_max: for a body to arrive.
+    """
+
+    def __init__(
+        self,
+        *,
+        auth: Authenticator,
+        runs: RunsDirectory,
+        admission: Admission,
+        storing: Storing,
+        keys: IdempotencyKeys,
+        shapes: ShapeCache,
+        metrics: WorkerMetrics,
+        body_bytes_max: int,
+        body_seconds_max: float,
+    ) -> None:
+        self._auth = auth
+        self._runs = runs
+        self._admission = admission
+        self._storing = storing
+        self._keys = keys
+        self._shapes = shapes
+        self._metrics = metrics
+        self._body_bytes_max = body_bytes_max
+        self._body_seconds_max = body_seconds_max
+
+    async def receive(self, request: web.Request, kind: StreamKind) -> web.Response:
+        """Store the rows of a request.
+
+        Raises:
+            RequestRefused, buffer.errors.Unavailable: nothing was answered yet; see
+            `ingest.answers`.
+
+        Durability: every accepted row survives kill -9 once this returns.
+        """
+        started = time.perf_counter()
+        tenant = await self._auth.authenticate(request.headers.get("Authorization"))
+        to = addressee(request.headers)
+        strict = is_strict(request)
+        key = idempotency_key(request.headers)
+        body = Body(request, bytes_max=self._body_bytes_max, seconds_max=self._body_seconds_max)
+        decoder = Decoder(
+            kind,
+            tenant,
+            await self._runs.project(tenant, to.run_id, to.project),
+            to.run_id,
+            now_ms=time.time_ns() // 1_000_000,
+            shapes=self._shapes,
+            strict=strict,
+        )
+        digest = _digest_of_headers(tenant, kind, to, is_strict=strict)
+        async with self._admission.admit(body.known_size) as reservation:
+            start, is_whole = await _start_of(body, reservation)
+            digest.update(start)
+            if not is_whole:
+                await _decode_pieces(start, body, reservation, decoder, digest)
+            name = digest.digest()
+            if key is not None:
+                self._keys.check(tenant, key, name)
+            former = await self._storing.former(name)
+            if former is not None:
+                self._metrics.count("repeats")
+                return stored_response(former.accepted, former.rejected, is_repeat=True)
+            if is_whole:
+                decoder.feed(start, is_last=True)
+            del start  # only the columns are kept while the rows are made durable
+            decoded = decoder.finish()
+            self._count(kind, decoded, body.size)
+            if strict and decoded.rejected:
+                raise RequestRefused(
+                    Code.PROCESSING_FAILED,
+                    f"{decoded.rejected} refusals, and strict=1 asks for none: nothing was stored",
+                    details={"rejected": decoded.rejected, "errors": error_list(decoded.errors)},
+                )
+            if key is not None:
+                self._keys.use(tenant, key, name)
+            response = await self._store(request, decoded, name, reservation.size)
+        self._metrics.count("rows_accepted", decoded.accepted, stream=kind.name.lower())
+        self._metrics.observe("request_seconds", time.perf_counter() - started)
+        return response
+
+    async def _store(
+        self, request: web.Request, decoded: Decoded, digest: bytes, size: int
+    ) -> web.Response:
+        if not decoded.chunks:
+            return stored_response(0, decoded.rejected, decoded.errors, hint=decoded.hint)
+        submission = Submission(decoded.chunks, digest, decoded.accepted, decoded.rejected)
+        receipt = await self._storing.store(
+            submission, size=size, is_gone=lambda: request.transport is None
+        )
+        return stored_response(
+            receipt.accepted, receipt.rejected, decoded.errors, is_repeat=receipt.is_repeat
+        )
+
+    def _count(self, kind: StreamKind, decoded: Decoded, size: int) -> None:
+        stream = kind.name.lower()
+        count = self._metrics.count
+        count("body_bytes", size, stream=stream)
+        if decoded.rejected:
+            count("refusals", decoded.rejected, stream=stream)
+        if decoded.unknown_fields:
+            count("unknown_fields", decoded.unknown_fields, stream=stream)
+        if decoded.future_rows:
+            count("future_rows", decoded.future_rows, stream=stream)
+
+
+def _digest_of_headers(
+    tenant: TenantId, kind: StreamKind, to: Addressee, *, is_strict: bool
+) -> hashlib.blake2b:
+    """The digest of a request, its body still to come.
+
+    The project is the header's word: what the catalogue knows of the run may change between a
+    request and its repeat. No part holds the separator: HTTP has no NUL in headers.
+    """
+    head = f"{tenant}\0{kind.value}\0{to.run_id}\0{to.project}\0{int(is_strict)}\0"
+    return hashlib.blake2b(head.encode(), digest_size=DIGEST_BYTES)
+
+
+async def _start_of(body: Body, reservation: Reservation) -> tuple[bytes, bool]:
+    """The first pieces, up to `WHOLE_BYTES_MAX` and a piece, and whether they are the whole."""
+    pieces: list[bytes] = []
+    while piece := await body.read(reservation):
+        pieces.append(piece)
+        if body.size > WHOLE_BYTES_MAX:
+            return b"".join(pieces), False
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces), True
+
+
+async def _decode_pieces(
+    start: bytes, body: Body, reservation: Reservation, decoder: Decoder, digest: hashlib.blake2b
+) -> None:
+    """Decode the start, then digest and decode the rest as it comes, yielding between slices."""
+    piece = start
+    while piece:
+        for at in range(0, len(piece), WHOLE_BYTES_MAX):
+            decoder.feed(piece[at : at + WHOLE_BYTES_MAX])
+            await asyncio.sleep(0)
+        piece = await body.read(reservation)
+        digest.update(piece)

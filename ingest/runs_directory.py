@@ -1,0 +1,90 @@
+"""Which project a run belongs to: the catalogue's word, remembered; else the header's.
+
+A run resumed by its number from a process whose own project differs sends its rows under that other
+name, where no reader would look. The catalogue knows better, when it knows the run. It is never
+needed to accept rows: an unknown run, or a lost database, leaves the header's word standing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from buffer.metrics import Metrics
+    from schema.ids import RunId, TenantId
+
+RUNS_MAX = 50_000
+LOOKUP_SECONDS_MAX = 0.25
+"""A request waits this long at most; with the database away only the first one does."""
+LOOKUPS_MAX = 8
+UNKNOWN_SECONDS = 10.0
+"""A run that the catalogue does not have is asked for again after this: it may be made any time."""
+OUTAGE_SECONDS = 5.0
+
+V = TypeVar("V")
+
+log = structlog.get_logger()
+
+
+class RunStore(Protocol):
+    """Where runs are kept: the catalogue, or a test's dict."""
+
+    async def project_of(self, tenant: str, run_id: int) -> str | None:
+        """Name of the run's project; None for no such run of that tenant. May raise anything."""
+        ...
+
+
+class RunsDirectory:
+    """A bounded cache of (tenant, run) → project. A run never changes its project."""
+
+    def __init__(
+        self,
+        runs: RunStore,
+        metrics: Metrics,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runs = runs
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._known: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._unknown_until: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._slots = asyncio.Semaphore(LOOKUPS_MAX)
+        self._failed_at = float("-inf")
+
+    async def project(self, tenant: TenantId, run_id: RunId, header: str) -> str:
+        """The project that rows of this run go to; `header` where the catalogue does not say."""
+        key = (tenant, run_id)
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        now = self._monotonic()
+        if now - self._failed_at < OUTAGE_SECONDS or self._unknown_until.get(key, 0.0) > now:
+            return header
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS_MAX), self._slots:
+                known = self._known.get(key) or await self._runs.project_of(tenant, run_id)
+        except Exception as error:  # noqa: BLE001 - rows are accepted whatever the catalogue does
+            self._failed_at = now
+            self._metrics.count("run_lookup_failures")
+            log.warning("run_lookup_failed", reason=type(error).__name__)
+            return header
+        if known is None:
+            _put(self._unknown_until, key, now + UNKNOWN_SECONDS)
+            return header
+        _put(self._known, key, known)
+        return known
+
+
+def _put(cache: OrderedDict[tuple[str, int], V], key: tuple[str, int], value: V) -> None:
+    """Add, and drop the oldest entry above the bound."""
+    cache[key] = value
+    if len(cache) > RUNS_MAX:
+        cache.popitem(last=False)
