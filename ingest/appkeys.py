@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from buffer.writeahead import WriteAheadBuffer
     from catalog import Catalog
     from ingest.admission import Admission
+    from ingest.admission import Admission
     from ingest.auth import Authenticator
     from ingest.health import Health
     from ingest.metrics import WorkerMetrics
@@ -33,6 +34,7 @@ CATALOG: web.AppKey[Catalog] = web.AppKey("catalog")
 RUNS: web.AppKey[RunsDirectory] = web.AppKey("runs")
 READER: web.AppKey[Reader] = web.AppKey("reader")
 """Bounded reads from ClickHouse; never on the path of an ingest request."""
+ADMISSION: web.AppKey[Admission] = web.AppKey("admission")
 RECEIVER: web.AppKey[Receiver] = web.AppKey("receiver")
 ADMISSION: web.AppKey[Admission] = web.AppKey("admission")
 """Memory for bodies; the run API reserves from the same pools as ingestion."""
