@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from schema.coltypes import fixed_width, is_nullable
 from schema.errors import MalformedChunks
 from schema.streams import STREAMS
+from schema.varint import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,6 +189,8 @@ def _parse_column(
         pieces, end = _parse_pieces(column, body)
         if len(body) - end != row_count or len(pieces) > 256:
             raise MalformedChunks(f"column {column.name}: {len(body) - end} bytes of indices")
+        if not all(map(is_text, pieces)):  # few, and each becomes a key of a block's dictionary
+            raise MalformedChunks(f"column {column.name}: a piece that is not one string")
         return ChunkColumn(Encoding.DICT, b"", pieces, body[end:])
     raise MalformedChunks(f"column {column.name}: encoding {encoding} does not suit {column.type}")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from schema.coltypes import fixed_code, is_nullable
 from schema.columns import parse_chunks
+from schema.errors import MalformedChunks
 from schema.expand import expand_fixed, row_pieces
 from schema.streams import STREAMS, Origin
 from schema.varint import text_content
@@ -45,7 +46,10 @@ def _values(parsed: ParsedChunks, column: Column) -> Sequence[object]:
     code = fixed_code(column.type)
     if code:
         return struct.unpack(f"<{count}{code}", expand_fixed(parsed, column))
-    strings = [text_content(piece).decode() for piece in row_pieces(parsed, column)]
+    try:
+        strings = [text_content(piece).decode() for piece in row_pieces(parsed, column)]
+    except UnicodeDecodeError as error:
+        raise MalformedChunks(f"column {column.name}: {error}") from error
     if not is_nullable(column.type):
         return strings
     nulls = parsed.columns[column.name].body

@@ -77,3 +77,11 @@ def text_content(piece: bytes) -> bytes:
     if piece[0] < 0x80:
         return piece[1:]
     return piece[read_varint(piece, 0)[1] :]
+
+
+def is_text(piece: bytes) -> bool:
+    """Whether the bytes are exactly one Native String."""
+    try:
+        return split_texts(piece, 1)[1] == len(piece)
+    except ValueError:
+        return False
