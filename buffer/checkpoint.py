@@ -155,7 +155,7 @@ class Checkpoint:
 
     @classmethod
     def open(cls, fs: FileSystem, directory: Path, disk: Disk, shard_id: bytes) -> Checkpoint:
-        """Reads the newer of the two slots that is whole, and makes sure that it is on disk. Blocking.
+        """Reads the newer whole slot, and makes sure that it is on disk. Blocking.
 
         Raises:
             Damaged: neither slot is, or they are another shard's: what was delivered is not known.
@@ -169,11 +169,11 @@ class Checkpoint:
             sequence, states = _newest(data, shard_id, path)
             checkpoint = cls(fs, fd, disk, shard_id, sequence, states)
             # What was read may come from memory alone, after a write whose sync failed.
-            checkpoint._write(_encode(states, sequence + 1, shard_id), sequence + 1)  # noqa: SLF001
+            checkpoint._write(_encode(states, sequence + 1, shard_id), sequence + 1)
         except BaseException:
             fs.close(fd)
             raise
-        checkpoint._sequence = sequence + 1  # noqa: SLF001
+        checkpoint._sequence = sequence + 1
         return checkpoint
 
     def state(self, kind: StreamKind) -> TableState:

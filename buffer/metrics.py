@@ -44,6 +44,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("log_segments", _G, "files", "the shard's segments on disk"),
     Metric("log_all_bytes", _G, "bytes", "segments of all shards, as last measured"),
     Metric("disk_free_bytes", _G, "bytes", "free space beside the log, as last measured"),
+    Metric("log_looks_failed", _C, "errors", "looks at the disk's figures that failed"),
     Metric("log_torn_bytes", _C, "bytes", "unfinished end of the log, cut at a start"),
     Metric("log_damaged_bytes", _C, "bytes", "log bytes that were not what had been written"),
     Metric("log_repeats", _C, "requests", "requests answered from the repeat window", ("state",)),

@@ -1,0 +1,252 @@
+"""Group commit: many requests wait, one write and one sync make them durable, all are answered.
+
+`Committer.append` is the hot step: synchronous, a few microseconds, nothing encoded. While a group
+is being synced on the disk's thread the next one gathers, so the slower the disk, the larger the
+group. A group belongs to the committer, not to the requests: cancelling one changes nothing for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from buffer.errors import Broken, BufferFailure, Closed, LogFull, OutcomeUnknown
+from buffer.frame import framed_bytes
+from buffer.log import Entry
+
+if TYPE_CHECKING:
+    from buffer.clock import Clock
+    from buffer.disk import Disk
+    from buffer.frame import Submission
+    from buffer.log import GroupOutcome, Log
+    from buffer.metrics import Metrics
+    from buffer.options import BufferOptions
+    from buffer.room import Room
+
+
+class _Waiting(NamedTuple):
+    entry: Entry
+    future: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitterStatistics:
+    """The committer at one moment.
+
+    Attributes:
+        sync_seconds: of the last group that ended; write and sync.
+        syncing_seconds: how long the group under way has taken so far; 0 when there is none.
+        is_stalled: the group under way takes longer than ``sync_stall_seconds``.
+        failure: why nothing can be committed any more, where that is so.
+    """
+
+    queue_bytes: int
+    queue_requests: int
+    sync_seconds: float
+    syncing_seconds: float
+    is_stalled: bool
+    is_closed: bool
+    failure: str | None
+
+
+class Committer:
+    """The only writer of a shard's log. `run` is a task of the owner's; all is for one loop."""
+
+    def __init__(
+        self,
+        log: Log,
+        disk: Disk,
+        room: Room,
+        *,
+        options: BufferOptions,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._log = log
+        self._disk = disk
+        self._room = room
+        self._options = options
+        self._clock = clock
+        self._metrics = metrics
+        self._queue: deque[_Waiting] = deque()
+        self._queue_bytes = 0
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_closed = False
+        self._failure: BufferFailure | None = None
+        self._sync_seconds = 0.0
+        self._began_at: float | None = None
+
+    def append(self, submission: Submission) -> asyncio.Future[None]:
+        """Queues one request for the next group; the future ends when its outcome is known.
+
+        Raises:
+            LogFull: no room in the queue, the log or the disk; nothing of it is stored.
+            Closed: shutting down or stopped; nothing of it is stored.
+            ValueError: the submission cannot be framed; an error of the caller.
+
+        Durability: all of its frames survive a power cut once the future has a result. Its errors:
+            `LogFull` and `Closed` as above, `OutcomeUnknown` when a sync failed.
+        Cancellation: of the future: the request is committed all the same.
+        """
+        size = framed_bytes(submission)
+        if self._is_closed or self._failure is not None:
+            raise self._closed()
+        if self._queue and self._queue_bytes + size > self._options.queue_bytes_max:
+            self._metrics.count("log_requests_refused", reason="queue")
+            raise LogFull(f"{self._queue_bytes} bytes wait for the disk already")
+        if (reason := self._room.refusal(size)) is not None:
+            self._metrics.count("log_requests_refused", reason="room")
+            raise LogFull(reason)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Waiting(Entry(submission, self._clock.wall_ns(), size), future))
+        self._queue_bytes += size
+        self._idle.clear()
+        self._wake.set()
+        return future
+
+    async def run(self) -> None:
+        """Commits group after group, until closed.
+
+        Raises:
+            Broken: the log's state is unknown; all that waited is refused and the worker must stop.
+
+        Cancellation: the group under way is waited for and answered; what is queued is refused.
+        """
+        try:
+            while True:
+                if not self._queue:
+                    self._idle.set()
+                    if self._is_closed:
+                        return
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                await self._commit(self._next_group())
+        except BaseException as error:
+            if self._failure is None and not isinstance(error, asyncio.CancelledError):
+                self._failure = Broken(f"the committer ended: {error}")
+            self.terminate()
+            raise
+        finally:
+            self._idle.set()
+
+    async def close(self) -> None:
+        """Takes no more requests; returns when all that were taken are answered and `run` is idle.
+
+        Cancellation: it stays closed, and what is queued is still committed by `run`.
+        """
+        self._is_closed = True
+        self._wake.set()
+        await self._idle.wait()
+
+    def terminate(self) -> None:
+        """Takes no more requests and refuses those that are queued; a group under way goes on."""
+        self._is_closed = True
+        self._wake.set()
+        while self._queue:
+            waiting = self._queue.popleft()
+            _fail(waiting.future, self._closed())
+        self._queue_bytes = 0
+
+    def statistics(self) -> CommitterStatistics:
+        """The committer now."""
+        began = self._began_at
+        syncing = 0.0 if began is None else self._clock.monotonic() - began
+        return CommitterStatistics(
+            queue_bytes=self._queue_bytes,
+            queue_requests=len(self._queue),
+            sync_seconds=self._sync_seconds,
+            syncing_seconds=syncing,
+            is_stalled=syncing > self._options.sync_stall_seconds,
+            is_closed=self._is_closed,
+            failure=None if self._failure is None else str(self._failure),
+        )
+
+    def _next_group(self) -> list[_Waiting]:
+        """From the queue's head as many whole requests as fit one group; the first in any case."""
+        group: list[_Waiting] = []
+        size = frames = 0
+        while self._queue:
+            entry = self._queue[0].entry
+            size += entry.frame_bytes
+            frames += len(entry.submission.chunks)
+            if group and (
+                size > self._options.group_bytes_max or frames > self._options.group_frames_max
+            ):
+                break
+            group.append(self._queue.popleft())
+            self._queue_bytes -= entry.frame_bytes
+        return group
+
+    async def _commit(self, group: list[_Waiting]) -> None:
+        self._began_at = self._clock.monotonic()
+        work = self._disk.submit(self._log.commit, [waiting.entry for waiting in group])
+        cancelled: asyncio.CancelledError | None = None
+        while not work.done():
+            try:
+                await asyncio.wait([work])  # cancelled, it leaves the work alone
+            except asyncio.CancelledError as error:
+                cancelled = error
+        self._sync_seconds = self._clock.monotonic() - self._began_at
+        self._began_at = None
+        try:
+            outcome = work.result()
+        except BaseException as error:
+            # Whatever it was, it is not known how much of the group is on disk.
+            self._failure = error if isinstance(error, Broken) else Broken(f"commit: {error!r}")
+            for waiting in group:
+                unknown = OutcomeUnknown("the log is broken; the rows may or may not be stored")
+                _fail(waiting.future, unknown, self._failure)
+            raise self._failure from error
+        self._answer(group, outcome)
+        if cancelled is not None:
+            raise cancelled
+
+    def _answer(self, group: list[_Waiting], outcome: GroupOutcome) -> None:
+        self._log.announce()
+        for index, waiting in enumerate(group):
+            failure = outcome.failures.get(index)
+            if failure is None:
+                if not waiting.future.done():
+                    waiting.future.set_result(None)
+                continue
+            if isinstance(failure, LogFull):
+                self._room.note_no_room(waiting.entry.frame_bytes, str(failure))
+            _fail(waiting.future, failure)
+        self._count(group, outcome)
+
+    def _count(self, group: list[_Waiting], outcome: GroupOutcome) -> None:
+        self._room.note_written(outcome.bytes)
+        metrics = self._metrics
+        metrics.observe("log_sync_seconds", self._sync_seconds)
+        unknown = sum(isinstance(e, OutcomeUnknown) for e in outcome.failures.values())
+        if unknown:
+            metrics.count("log_requests_unknown", unknown)
+        if refused := len(outcome.failures) - unknown:
+            metrics.count("log_requests_refused", refused, reason="disk")
+        if outcome.frames:
+            metrics.count("log_groups_committed")
+            metrics.count("log_requests_committed", len(group) - len(outcome.failures))
+            metrics.count("log_frames_committed", outcome.frames)
+            metrics.count("log_bytes_committed", outcome.bytes)
+            metrics.observe("log_group_requests", len(group))
+
+    def _closed(self) -> Closed:
+        if self._failure is not None:
+            return Closed(f"the log has stopped: {self._failure}")
+        return Closed("the buffer is shutting down")
+
+
+def _fail(
+    future: asyncio.Future[None], failure: BufferFailure, cause: BaseException | None = None
+) -> None:
+    """Ends a future with an error of its own: one exception must not be raised in many tasks."""
+    if future.done():
+        return
+    own = type(failure)(*failure.args)
+    own.__cause__ = cause if cause is not None else failure.__cause__
+    future.set_exception(own)
