@@ -28,9 +28,13 @@ class DataDirLock:
     """The lock of a data directory, held until `release` or the death of this process.
 
     Descriptors are closed on exec, so no child holds it on.
+
+    Attributes:
+        was_killed: the last holder did not release it, so its children may be about to end still.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, was_killed: bool) -> None:
+        self.was_killed = was_killed
         self._descriptor = descriptor
 
     @classmethod
@@ -56,10 +60,10 @@ class DataDirLock:
         try:
             _lock(descriptor)
         except BlockingIOError as error:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            pid = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
             os.close(descriptor)
             raise DataDirUnusable(
-                f"data directory {root} is in use by another server, pid {holder or 'unknown'}: "
+                f"data directory {root} is in use by another server, pid {pid or 'unknown'}: "
                 f"stop that one, or choose another with --data-dir"
             ) from error
         except OSError as error:
@@ -68,12 +72,14 @@ class DataDirLock:
                 f"data directory {root} cannot be locked: {error.strerror}; it must be on a local "
                 f"disk: choose another with --data-dir"
             ) from error
+        was_killed = os.fstat(descriptor).st_size > 0
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return cls(descriptor)
+        return cls(descriptor, was_killed=was_killed)
 
     def release(self) -> None:
         """Let another server have it. The file stays: removing it could split the lock in two."""
+        os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 
 

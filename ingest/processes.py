@@ -35,17 +35,17 @@ class Program:
         command: the argument list; the first is looked up in PATH.
         config: gives the configuration for each start; secrets in it travel through the pipe alone.
         stop_seconds_max: from SIGTERM to SIGKILL.
-        start_seconds_max: a child that is not ready by then is killed and started anew.
         beat_seconds_max: a child whose last beat is older is killed: it would hold its share of
             connections and answer none.
+        start_seconds_max: a child that is not ready by then is killed and started anew.
     """
 
     name: str
     command: tuple[str, ...]
     config: Callable[[], Mapping[str, Any]]
     stop_seconds_max: float
+    beat_seconds_max: float
     start_seconds_max: float = 600.0
-    beat_seconds_max: float = 10.0
 
 
 @dataclass(slots=True)

@@ -29,11 +29,16 @@ WORKER_STOP_MARGIN_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The command of each kind of child process."""
+    """How each kind of child process is run; tests run others.
+
+    Attributes:
+        beat_seconds_max: after so many seconds without a heartbeat a child is killed.
+    """
 
     worker: tuple[str, ...] = field(default_factory=lambda: python("ingest.worker"))
     engine: tuple[str, ...] = field(default_factory=lambda: python("ingest.embedded"))
     prepare: tuple[str, ...] = field(default_factory=lambda: python("ingest.prepare"))
+    beat_seconds_max: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ def worker_program(
         command=commands.worker,
         config=config,
         stop_seconds_max=patience + WORKER_STOP_MARGIN_SECONDS,
+        beat_seconds_max=commands.beat_seconds_max,
     )
 
 
@@ -111,6 +117,7 @@ def engine_program(
         command=commands.engine,
         config=config,
         stop_seconds_max=ENGINE_STOP_SECONDS_MAX,
+        beat_seconds_max=commands.beat_seconds_max,
     )
 
 

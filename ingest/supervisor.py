@@ -27,7 +27,6 @@ from ingest.data_dir import (
     DataDirLock,
     forget_server,
     note_server,
-    noted_server,
 )
 from ingest.keeper import Keeper
 from ingest.layout import Layout
@@ -72,7 +71,8 @@ def serve(
     layout = Layout(settings.data_dir.absolute())
     lock = DataDirLock.take(layout)
     try:
-        _await_predecessor(layout)
+        if lock.was_killed:
+            _await_predecessor(settings)
         reservation = reserve(settings.host, settings.port)
         try:
             placed = settings.model_copy(update={"port": reservation.port, "data_dir": layout.root})
@@ -227,15 +227,14 @@ class Supervisor:
         )
 
 
-def _await_predecessor(layout: Layout) -> None:
-    """Where the last server was killed, let its children end: they see it and let the ports go."""
-    note = noted_server(layout)
-    if note is None:
-        return
-    places = [(str(note.get("host")), note.get("port")), (ENGINE_HOST, note.get("clickhouse_port"))]
+def _await_predecessor(settings: Settings) -> None:
+    """Let the children of a killed server end: they notice, and let their ports go."""
+    places = [(settings.host, settings.port)]
+    if settings.is_embedded:
+        places.append((ENGINE_HOST, settings.embedded_port))
     end = time.monotonic() + PREDECESSOR_SECONDS_MAX
     for host, port in places:
-        while isinstance(port, int) and not is_free(host, port) and time.monotonic() < end:
+        while port and not is_free(host, port) and time.monotonic() < end:
             time.sleep(0.05)
 
 

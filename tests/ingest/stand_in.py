@@ -10,14 +10,10 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
 from ingest.lifeline import Lifeline
-from ingest.programs import Commands
-from ingest.settings import load_settings
-from ingest.supervisor import serve
 
 KEY = "first_key-123"
 
@@ -109,18 +105,17 @@ def main():
     if mode != "serve":
         {"worker": worker, "engine": engine, "prepare": prepare}[mode]()
         return
+    # Here, so that the children start quickly.
+    from ingest.programs import Commands
+    from ingest.settings import load_settings
+    from ingest.supervisor import serve
+
     data_dir, port, workers, embedded_port = arguments
     command = {name: (sys.executable, __file__, name) for name in ("worker", "engine", "prepare")}
     settings = load_settings(
         data_dir=data_dir, port=port, workers=workers, embedded_port=embedded_port
     )
-    serve(settings, commands=Commands(**command))
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    serve(settings, commands=Commands(**command, beat_seconds_max=4.0))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -124,7 +125,6 @@ def test_no_secret_is_in_arguments_environment_or_the_note(server):
     one = server().wait_ready()
     password = (one.data_dir / "clickhouse.password").read_text().strip()
     assert (one.data_dir / "clickhouse.password").stat().st_mode & 0o777 == 0o600
-    assert one.data_dir.stat().st_mode & 0o077 == 0 or True
     shown = one.text + (one.data_dir / "server.json").read_text()
     for process in one.children():
         shown += " ".join(process.cmdline()) + json.dumps(process.environ())
@@ -251,7 +251,7 @@ def test_a_taken_port_is_an_error_that_names_it_even_while_no_worker_listens(ser
 
 
 def test_a_taken_engine_port_is_replaced_by_a_free_one(server):
-    with contextlib.closing(__import__("socket").create_server(("127.0.0.1", 0))) as other:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
         taken = other.getsockname()[1]
         one = server(embedded_port=taken).wait_ready()
         assert one.note["clickhouse_port"] != taken
@@ -272,7 +272,6 @@ def test_a_stop_during_the_start_is_orderly(server):
     one = server()
     until(lambda: one.events("start engine"), "the engine starts")
     assert one.stop() == 0
-    assert not one.children() if one._process.is_running() else True
     assert "Traceback" not in one.text
 
 
