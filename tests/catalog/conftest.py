@@ -1,0 +1,95 @@
+"""Catalogues in real databases: SQLite files, and Postgres where an address is given for tests."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from catalog import Catalog, sqlite_url
+from catalog.run_creation import NewRun
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+POSTGRES_VARIABLE = "CHARON_TEST_POSTGRES_URL"
+"""A server on which tests may make and drop databases; without it they run on SQLite alone."""
+
+ENGINES = ["sqlite", "postgres"] if POSTGRES_VARIABLE in os.environ else ["sqlite"]
+START_MS = 1_700_000_000_000
+
+
+@dataclass
+class Clock:
+    """Stands until it is moved."""
+
+    now_ms: int = START_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@dataclass
+class Tenant:
+    """An organisation with a key, in a catalogue."""
+
+    catalog: Catalog
+    clock: Clock
+    id: str
+    other: str = field(default="")
+    """Another organisation's id."""
+
+
+@pytest.fixture(params=ENGINES)
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        yield sqlite_url(tmp_path / "catalog.sqlite")
+        return
+    server = make_url(os.environ[POSTGRES_VARIABLE]).set(drivername="postgresql+asyncpg")
+    name = f"charon_{secrets.token_hex(6)}"
+    engine = create_async_engine(server, isolation_level="AUTOCOMMIT")
+    async with engine.connect() as connection:
+        await connection.execute(text(f"CREATE DATABASE {name}"))
+    yield server.set(database=name).render_as_string(hide_password=False)
+    async with engine.connect() as connection:
+        await connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+    await engine.dispose()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def catalog(url: str, clock: Clock) -> AsyncIterator[Catalog]:
+    """A migrated catalogue."""
+    catalog = await Catalog.open(url, clock=clock)
+    await catalog.upgrade()
+    yield catalog
+    await catalog.close()
+
+
+@pytest.fixture
+async def tenant(catalog: Catalog, clock: Clock) -> Tenant:
+    """Two organisations; most tests speak as the first."""
+    mine = await catalog.organisations.create("Acme")
+    other = await catalog.organisations.create("Other")
+    return Tenant(catalog, clock, mine.id, other.id)
+
+
+@pytest.fixture
+def new_run() -> Callable[..., NewRun]:
+    """A run as a client asks for it."""
+
+    def make(**given: Any) -> NewRun:
+        return NewRun(**{"name": "a run", "project": "my-ml-project"} | given)
+
+    return make

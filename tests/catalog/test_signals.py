@@ -1,0 +1,117 @@
+"""Log names, heartbeats and alerts: what a process says of its run while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import func, select
+
+from catalog.alerts import Alert
+from catalog.errors import NotFound, TooLong, Unavailable
+from catalog.run_status import StatusRequest
+from catalog.statuses import Status
+from catalog.tables import alerts, heartbeats, log_names
+
+
+@pytest.fixture
+async def run_id(tenant, new_run) -> int:
+    return (await tenant.catalog.runs.create(tenant.id, new_run())).run.id
+
+
+async def rows(catalog, table):
+    async with catalog.database.read() as connection:
+        return (await connection.execute(select(table))).all()
+
+
+async def test_a_name_keeps_its_first_type(tenant, run_id):
+    names = tenant.catalog.log_names
+    await names.add(tenant.id, run_id, "METRIC", ["train/loss", "acc", "acc"])
+    await names.add(tenant.id, run_id, "GRAPH", ["acc", "a/b/c"])
+    found = {
+        row.log_name: (row.log_group, row.log_type) for row in await rows(tenant.catalog, log_names)
+    }
+    assert found == {
+        "train/loss": ("train", "METRIC"),
+        "acc": ("", "METRIC"),
+        "a/b/c": ("a/b", "GRAPH"),
+    }
+
+
+async def test_many_names_and_no_names_are_both_fine(tenant, run_id):
+    names = tenant.catalog.log_names
+    await names.add(tenant.id, run_id, "METRIC", [])
+    await names.add(tenant.id, run_id, "METRIC", [f"m/{n}" for n in range(20_000)])
+    async with tenant.catalog.database.read() as connection:
+        count = (await connection.execute(select(func.count()).select_from(log_names))).scalar_one()
+    assert count == 20_000
+
+
+async def test_an_overlong_name_is_refused_with_its_limit(tenant, run_id):
+    with pytest.raises(TooLong, match="logName may have at most 4096"):
+        await tenant.catalog.log_names.add(tenant.id, run_id, "METRIC", ["n" * 4_097])
+
+
+async def test_names_of_one_run_registered_by_many_ranks_at_once(tenant, run_id):
+    await asyncio.gather(
+        *(
+            tenant.catalog.log_names.add(tenant.id, run_id, "METRIC", ["sys/a", "sys/b"])
+            for _ in range(10)
+        )
+    )
+    assert len(await rows(tenant.catalog, log_names)) == 2
+
+
+async def test_a_heartbeat_is_noted_once_in_thirty_seconds_and_tells_the_status(tenant, run_id):
+    start = tenant.clock.now_ms
+
+    async def seen_after(seconds: float) -> int:
+        tenant.clock.now_ms = start + int(seconds * 1000)
+        assert (await tenant.catalog.heartbeats.beat(tenant.id, run_id)).status is Status.RUNNING
+        ((_, last_seen_at_ms),) = await rows(tenant.catalog, heartbeats)
+        return last_seen_at_ms - start
+
+    assert [await seen_after(s) for s in (0, 4, 29.999, 30, 34, 59.999, 60)] == [
+        0,
+        0,
+        0,
+        30_000,
+        30_000,
+        30_000,
+        60_000,
+    ]
+    await tenant.catalog.runs.update_status(tenant.id, run_id, StatusRequest(Status.CANCELLED))
+    assert (await tenant.catalog.heartbeats.beat(tenant.id, run_id)).status is Status.CANCELLED
+
+
+async def test_a_heartbeat_that_cannot_be_noted_is_answered_all_the_same(
+    tenant, run_id, monkeypatch
+):
+    failure = Unavailable("busy")
+
+    async def refuse(_run_id: int, _now_ms: int) -> None:
+        raise failure
+
+    monkeypatch.setattr(tenant.catalog.heartbeats, "_note", refuse)
+    beat = await tenant.catalog.heartbeats.beat(tenant.id, run_id)
+    assert (beat.status, beat.failure) == (Status.RUNNING, failure)
+
+
+async def test_an_alert_is_kept(tenant, run_id):
+    alert = Alert("ODD LEVEL", "title", "body", None, True, 5)
+    await tenant.catalog.alerts.add(tenant.id, run_id, alert)
+    (row,) = await rows(tenant.catalog, alerts)
+    assert (row.run_id, row.level, row.title, row.body, row.url) == (
+        run_id,
+        "ODD LEVEL",
+        "title",
+        "body",
+        None,
+    )
+    assert (row.wants_mail, row.raised_at_ms, row.created_at_ms) == (True, 5, tenant.clock.now_ms)
+    with pytest.raises(NotFound):
+        await tenant.catalog.alerts.add(tenant.other, run_id, alert)
+    with pytest.raises(TooLong, match="body"):
+        await tenant.catalog.alerts.add(
+            tenant.id, run_id, Alert("A", "t", "b" * 65_537, None, False, None)
+        )

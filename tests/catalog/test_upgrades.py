@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import asyncio
+import stat
+import subprocess
+import sys
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from catalog import Catalog
+from catalog.errors import NewerDatabase, Unavailable
+from catalog.tables import metadata
+from catalog.upgrades import VERSION_TABLE, head
+
+
+async def test_an_upgrade_applies_what_is_missing_and_then_nothing(url):
+    catalog = await Catalog.open(url)
+    with pytest.raises(Unavailable):
+        await catalog.keys.find("x")
+    assert (await catalog.upgrade())[-1] == head()
+    assert await catalog.upgrade() == []
+    assert await catalog.keys.find("x") is None
+    await catalog.close()
+
+
+async def test_upgrades_at_once_apply_each_revision_once(url):
+    catalogs = [await Catalog.open(url) for _ in range(4)]
+    applied = await asyncio.gather(*(catalog.upgrade() for catalog in catalogs))
+    assert sorted(map(len, applied)) == [0, 0, 0, 1]
+    for catalog in catalogs:
+        await catalog.close()
+
+
+async def test_a_newer_database_is_refused_and_left_alone(catalog):
+    async with catalog.database.write() as connection:
+        await connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+    with pytest.raises(NewerDatabase, match=r"'9999'.*newer Charon"):
+        await catalog.upgrade()
+
+
+async def test_the_migrations_make_the_tables_that_the_queries_see(catalog):
+    def differences(connection) -> list:
+        options = {"version_table": VERSION_TABLE, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        return compare_metadata(context, metadata)
+
+    async with catalog.database.read() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+async def test_ids_are_never_given_twice(catalog):
+    if not catalog.database.is_sqlite:
+        pytest.skip("sequences in Postgres never go back")
+    async with catalog.database.read() as connection:
+        query = "SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'"
+        counted = set((await connection.execute(text(query))).scalars())
+    assert counted == {"charon_projects", "charon_runs", "charon_run_events", "charon_alerts"}
+
+
+async def test_a_sqlite_file_is_its_owners_alone_and_its_commits_are_synced(catalog):
+    if not catalog.database.is_sqlite:
+        pytest.skip("of a file")
+    path = catalog.database.url.database
+    with open(path, "rb") as file:
+        assert stat.S_IMODE(__import__("os").fstat(file.fileno()).st_mode) == 0o600
+    for access in (catalog.database.read, catalog.database.write):
+        async with access() as connection:
+            pragmas = ("journal_mode", "synchronous", "foreign_keys")
+            found = [
+                (await connection.execute(text(f"PRAGMA {name}"))).scalar_one() for name in pragmas
+            ]
+        assert found == ["wal", 2, 1]
+
+
+def test_opening_a_catalogue_does_not_load_alembic():
+    code = "import sys, catalog; sys.exit('alembic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
