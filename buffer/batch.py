@@ -19,14 +19,16 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from buffer.lsn import Lsn
+from schema.columns import Encoding, parse_chunks
 from schema.ids import BlockNumber
+from schema.streams import STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from buffer.checkpoint import Pending
     from buffer.frame import Frame
+    from schema.columns import Chunks
 
 COUNTER_MAX = 2**32 - 1
 """Blocks of one table in one shard. At one a second, 136 years."""
@@ -100,30 +102,26 @@ def query_id_of(shard: str, table: str, pending: Pending) -> str:
     return f"charon-{shard}-{table}-{counter}-{pending.generation}"
 
 
-@dataclass(slots=True)
-class Gathered:
-    """What has been read for the next batch. Bounded by the batch's limits and one frame more."""
-
-    frames: list[Frame]
-    rows: int = 0
-    bytes: int = 0
-
-    def add(self, frame: Frame) -> None:
-        """Takes one more frame."""
-        self.frames.append(frame)
-        self.rows += frame.chunks.row_count
-        self.bytes += len(frame.chunks.payload)
-
-    def is_full(self, rows_max: int, bytes_max: int) -> bool:
-        """Whether a limit is reached."""
-        return self.rows >= rows_max or self.bytes >= bytes_max
-
-    @property
-    def bounds(self) -> tuple[Lsn, Lsn]:
-        """LSN of the first and of the last frame."""
-        return Lsn(self.frames[0].lsn), Lsn(self.frames[-1].lsn)
-
-
 def raised(pending: Pending) -> Pending:
     """The same batch under its next generation: for rows that are proved to be absent."""
     return replace(pending, generation=pending.generation + 1)
+
+
+def block_bytes(chunks: Chunks) -> int:
+    """About what a frame's rows take in a block, within the size of a few headers.
+
+    Names that a frame holds once a line shape are in a block once a row, so that a payload says
+    little about it.
+
+    Raises:
+        MalformedChunks: the payload is not of the format.
+    """
+    rows = chunks.row_count
+    total = rows * (len(chunks.project.encode()) + 1 + 8 * len(STREAMS[chunks.kind].columns))
+    for column in parse_chunks(chunks).columns.values():
+        if column.encoding in {Encoding.SHAPES, Encoding.DICT}:
+            lengths = [len(piece) for piece in column.pieces]
+            total += sum([lengths[index] for index in column.indices if index < len(lengths)])
+        elif column.encoding is Encoding.PLAIN:
+            total += max(len(column.body) - 8 * rows, 0)
+    return total

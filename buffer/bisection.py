@@ -46,15 +46,17 @@ def is_exhausted(pending: Pending) -> bool:
     return pending.path is not None and pending.path.inserts >= INSERTS_MAX
 
 
-def counted(path: Bisection) -> Bisection:
-    """The same place with one more insert made; stored before the insert is sent."""
-    return replace(path, inserts=min(path.inserts + 1, INSERTS_MAX))
+def counted(path: Bisection, rows: int) -> Bisection:
+    """The place with one more insert, stored before it is sent; the last is all the rest."""
+    if path.inserts + 1 < INSERTS_MAX:
+        return replace(path, inserts=path.inserts + 1)
+    return replace(path, inserts=INSERTS_MAX, try_end=rows, bad_end=0)
 
 
 def begun(pending: Pending) -> Bisection:
     """The place of a batch that was refused whole."""
     return Bisection(
-        next_row=0, try_end=pending.rows, bad_end=0, inserts=0, bad_rows=0, bad_frames=0
+        next_row=0, try_end=pending.rows, bad_end=0, inserts=1, bad_rows=0, bad_frames=0
     )
 
 

@@ -1,7 +1,7 @@
 """Where blocks go: what the flusher asks of ClickHouse, and the one error it gets back.
 
-Two sides are real: `buffer.clickhouse.ClickHouseSink`, and the model in ``tests/fakes/sink.py`` that
-loses answers, forgets parts and refuses by code. The flusher knows only this page.
+Two sides are real: `buffer.clickhouse.ClickHouseSink`, and the model in ``tests/fakes/sink.py``
+that loses answers, forgets parts and refuses by code. The flusher knows only this page.
 """
 
 from __future__ import annotations
