@@ -1,0 +1,96 @@
+"""The command `charon`. Commands load what they need when they run, so each answers at once."""
+
+import sys
+
+import typer
+
+from ingest.cli_doctor import doctor
+from ingest.cli_keys import keys, orgs
+from ingest.cli_options import AsJson
+from ingest.cli_output import print_json
+from ingest.cli_serve import serve
+from ingest.cli_tables import migrate, sql
+
+app = typer.Typer(
+    name="charon",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # it shows local variables, and among them keys and passwords
+    help="Durable metric ingestion for ML experiment tracking, into ClickHouse, exactly once.",
+)
+app.command()(serve)
+app.command()(migrate)
+app.add_typer(orgs, name="orgs")
+app.add_typer(keys, name="keys")
+app.command()(sql)
+app.command()(doctor)
+
+
+@app.command()
+def version(as_json: AsJson = False) -> None:
+    """Show the version."""
+    import platform
+    from importlib import metadata
+
+    versions = {"charon": charon_version(), "python": platform.python_version()}
+    try:
+        versions["clickhouse"] = metadata.version("chdb-core")
+    except metadata.PackageNotFoundError:
+        versions["clickhouse"] = "not installed"
+    if as_json:
+        print_json(versions)
+    else:
+        print(
+            f"charon {versions['charon']} "
+            f"(Python {versions['python']}, embedded ClickHouse {versions['clickhouse']})"
+        )
+
+
+def charon_version() -> str:
+    """The installed version; of a tree that is not installed, the one it would have."""
+    import tomllib
+    from importlib import metadata
+    from pathlib import Path
+
+    try:
+        return metadata.version("charon")
+    except metadata.PackageNotFoundError:
+        project = Path(__file__).resolve().parent.parent / "pyproject.toml"
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
+
+
+def main() -> None:
+    """Run a command. Exit status: 0, 1 for what went wrong, 2 for wrong usage, 130 for Ctrl-C."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if not _is_expected(error):
+            raise
+        print(f"charon: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _is_expected(error: Exception) -> bool:
+    """Whether the message is all that a user needs. Anything else is a bug, shown as one."""
+    # By name: the packages that these come from are loaded only by the commands that need them.
+    return isinstance(error, OSError) or any(
+        f"{kind.__module__}.{kind.__qualname__}" in _EXPECTED for kind in type(error).__mro__
+    )
+
+
+_EXPECTED = {
+    "ingest.settings.SettingsError",
+    "ingest.data_dir.DataDirUnusable",
+    "ingest.ports.PortUnusable",
+    "ingest.supervisor.StartFailed",
+    "ingest.cli_access.NotThere",
+    "ingest.clickhouse_query.QueryFailed",
+    "catalog.errors.CatalogFailure",
+    "schema.errors.MigrationChanged",
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""How commands answer: JSON for programs, a Rich table or a line for people."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+
+def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON holds
+    """One JSON value on standard output."""
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Iterable[int] = ()
+) -> None:
+    """A table as wide as the terminal; in a pipe as wide as its values.
+
+    Args:
+        columns: the headings.
+        rows: one value a column each.
+        numbers: indices of the columns to be aligned right.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 10_000
+    table = Table(header_style="bold")
+    right = set(numbers)
+    for index, column in enumerate(columns):
+        table.add_column(
+            Text(column), justify="right" if index in right else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(Text(shown(value)) for value in row))
+    console.print(table)
+
+
+def shown(value: Any) -> str:  # noqa: ANN401
+    """A value as text for people, without characters that would steer the terminal."""
+    if value is None:
+        return "NULL"
+    text = value if isinstance(value, str) else str(value)
+    return "".join(
+        char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text
+    )
+
+
+def moment(epoch_ms: int | None) -> str | None:
+    """A time as ISO 8601 in UTC."""
+    if epoch_ms is None:
+        return None
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="seconds")
