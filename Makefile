@@ -1,0 +1,49 @@
+# Two commands do all: `make run` and `make test`. Nothing is assumed but make and Python >= 3.11.
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps in the environment itself: who deletes it deletes them, and nothing is installed twice.
+INSTALLED := $(VENV)/.installed
+INSTALLED_DEV := $(VENV)/.installed-dev
+
+.PHONY: run test lint format demo clean help
+
+help:
+	@echo "make run    serve on port 3003, everything embedded, data in ./charon-data"
+	@echo "make test   lint and the whole test suite"
+	@echo "make lint   ruff, mypy, import arrows"
+	@echo "make demo   a small training run through the SDK, read back and checked"
+	@echo "make format write what ruff would have"
+	@echo "make clean  remove the environment and caches; data stays"
+
+# exec: Ctrl-C reaches the server alone, and make does not report it as a failure of its own.
+run: $(INSTALLED)
+	@exec $(BIN)/charon serve
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED_DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED_DEV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(INSTALLED_DEV)
+	@$(BIN)/python -m loadtest.demo
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+
+$(INSTALLED): pyproject.toml .ci/venv
+	@.ci/venv $(VENV)
+	$(BIN)/python -m pip install --quiet -e .
+	@touch $@
+
+$(INSTALLED_DEV): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -e . --group dev
+	@touch $@
