@@ -90,7 +90,7 @@ def column_type(type_name: str) -> ColumnType:
     wrapped = _WRAPPED.fullmatch(type_name)
     if wrapped and wrapped[1] == "Nullable" and not _WRAPPED.fullmatch(wrapped[2]):
         return NullableType(column_type(wrapped[2]))
-    if wrapped and wrapped[2] in ("String", "Nullable(String)"):
+    if wrapped and wrapped[1] == "LowCardinality" and wrapped[2] in ("String", "Nullable(String)"):
         return LowCardinalityType(is_nullable=wrapped[2] != "String")
     raise UnknownType(f"type {type_name} is not written or read here")
 
