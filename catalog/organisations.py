@@ -62,7 +62,7 @@ class Organisations:
 
     async def list(self) -> list[Organisation]:
         """All, oldest first."""
-        statement = _select().order_by(organisations.c.created_at_ms, organisations.c.id)
+        statement = _select().order_by(organisations.c.created_at_ms, organisations.c.slug)
         async with self._database.read() as connection:
             return [_organisation(row) for row in await connection.execute(statement)]
 

@@ -1,0 +1,115 @@
+"""The bodies of run API requests, as the wire has them. Unknown fields are ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from catalog.statuses import Status  # noqa: TC001 - pydantic reads the annotations at run time
+
+TIME_MS_MAX = 8_640_000_000_000_000
+"""The last moment of JavaScript's calendar, which the wire's times come from."""
+
+
+def _no_boolean(value: Any) -> Any:  # noqa: ANN401 - what JSON has there
+    """Python counts True as 1, and run 1 is somebody's run."""
+    if isinstance(value, bool):
+        raise ValueError("Expected number, received boolean")  # noqa: TRY004 - pydantic takes it
+    return value
+
+
+Number = Annotated[int, BeforeValidator(_no_boolean)]
+TimeMs = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=TIME_MS_MAX)]
+Step = Annotated[float, BeforeValidator(_no_boolean), Field(allow_inf_nan=False)]
+Tags = Annotated[list[str], Field(max_length=50)]
+
+
+class Body(BaseModel):
+    """Fields in snake_case here, in camelCase on the wire."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True)
+
+
+class CreateBody(Body):
+    """`POST /api/runs/create`; documents are JSON text within the JSON."""
+
+    run_name: str
+    project_name: Annotated[str, Field(min_length=1)]
+    external_id: Annotated[str, Field(min_length=1)] | None = None
+    tags: Tags | None = None
+    config: str | None = None
+    system_metadata: str | None = None
+    logger_settings: str | None = None
+    created_at: TimeMs | None = None
+    updated_at: TimeMs | None = None
+    fork_run_id: Number | None = None
+    fork_step: Step | None = None
+    inherit_config: bool | None = None
+    inherit_tags: bool | None = None
+
+
+class ResumeBody(Body):
+    """`POST /api/runs/resume`; exactly one of the three ids."""
+
+    run_id: Number | None = None
+    display_id: Annotated[str, Field(min_length=1)] | None = None
+    external_id: Annotated[str, Field(min_length=1)] | None = None
+    project_name: Annotated[str, Field(min_length=1)] | None = None
+
+
+class StatusBody(Body):
+    """`POST /api/runs/status/update`; an absent `statusMetadata` differs from null."""
+
+    run_id: Number
+    status: Status
+    status_metadata: str | None = None
+    logger_settings: str | None = None
+    status_updated: TimeMs | None = None
+
+
+class LogNameBody(Body):
+    """`POST /api/runs/logName/add`; the type is not a closed set: the SDK sends GRAPH."""
+
+    run_id: Number
+    log_type: str
+    log_name: list[str]
+
+
+class TagsBody(Body):
+    """`POST /api/runs/tags/update`."""
+
+    run_id: Number
+    tags: Tags
+
+
+class ConfigBody(Body):
+    """`POST /api/runs/config/update`; the SDK sends null for an empty update."""
+
+    run_id: Number
+    config: str | None = None
+
+
+class TriggerBody(Body):
+    """`POST /api/runs/trigger`."""
+
+    run_id: Number
+
+
+class AlertPart(Body):
+    """What was raised."""
+
+    timestamp: TimeMs | None = None
+    level: str
+    title: str
+    body: str
+    email: bool = False
+    url: str | None = None
+
+
+class AlertBody(Body):
+    """`POST /api/runs/alert`."""
+
+    run_id: Number
+    alert: AlertPart

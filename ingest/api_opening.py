@@ -1,0 +1,118 @@
+"""Opening a run: create and resume."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from aiohttp import web
+
+from catalog.documents import NotJson
+from catalog.errors import Invalid
+from catalog.run_creation import NewRun
+from catalog.run_forks import ForkRequest
+from catalog.sqid import sqid_of
+from ingest.api_answers import API
+from ingest.api_bodies import CreateBody, ResumeBody
+from ingest.api_calls import with_body
+from ingest.appkeys import SETTINGS
+
+if TYPE_CHECKING:
+    from catalog.run_creation import OpenedRun
+    from ingest.api_calls import Call
+
+
+async def create(call: Call[CreateBody]) -> dict[str, Any]:
+    """Makes a run, or resumes the one of that external id."""
+    body = call.body
+    new = NewRun(
+        name=body.run_name,
+        project=body.project_name,
+        external_id=body.external_id,
+        tags=body.tags or (),
+        config=body.config,
+        system_metadata=body.system_metadata,
+        logger_settings=body.logger_settings,
+        created_at_ms=body.created_at,
+        updated_at_ms=body.updated_at,
+        fork=_fork(body),
+        api_key_id=call.key.id,
+    )
+    try:
+        opened = await call.catalog.runs.create(call.tenant, new)
+    except NotJson as error:
+        raise Invalid("Invalid JSON format in request body") from error
+    run = opened.run
+    is_fork = not opened.is_resumed and run.forked_from_run_id is not None
+    return _answer(call.request, opened) | {
+        "forkedFromRunId": run.forked_from_run_id if is_fork else None,
+        "forkStep": plain_number(run.fork_step) if is_fork else None,
+    }
+
+
+async def resume(call: Call[ResumeBody]) -> dict[str, Any]:
+    """Lets a run run again, named in one of three ways."""
+    body, runs, key_id = call.body, call.catalog.runs, call.key.id
+    if sum(one is not None for one in (body.run_id, body.display_id, body.external_id)) != 1:
+        raise Invalid("Exactly one of runId, displayId or externalId must be provided")
+    if body.run_id is not None:
+        opened = await runs.resume(call.tenant, body.run_id, api_key_id=key_id)
+    elif body.display_id is not None:
+        opened = await runs.resume_by_display_id(
+            call.tenant, body.display_id, body.project_name, api_key_id=key_id
+        )
+    else:
+        assert body.external_id is not None
+        if body.project_name is None:
+            raise Invalid("projectName is required when using externalId")
+        opened = await runs.resume_by_external_id(
+            call.tenant, body.external_id, body.project_name, api_key_id=key_id
+        )
+    return _answer(call.request, opened)
+
+
+OPENING_ROUTES = [
+    web.post("/api/runs/create", with_body(API, CreateBody, create)),
+    web.post("/api/runs/resume", with_body(API, ResumeBody, resume)),
+]
+
+
+def plain_number(value: float | None) -> float | int | None:
+    """A whole number without its point."""
+    return int(value) if value is not None and value.is_integer() else value
+
+
+def _fork(body: CreateBody) -> ForkRequest | None:
+    if not body.fork_run_id:
+        return None
+    return ForkRequest(
+        run_id=body.fork_run_id,
+        step=body.fork_step,
+        inherits_config=body.inherit_config is not False,
+        inherits_tags=body.inherit_tags is True,
+    )
+
+
+def _answer(request: web.Request, opened: OpenedRun) -> dict[str, Any]:
+    run = opened.run
+    path = f"/o/{opened.organisation_slug}/projects/{quote(run.project, safe='')}/{sqid_of(run.id)}"
+    return {
+        "runId": run.id,
+        "number": run.number,
+        "displayId": run.display_id,
+        "projectName": run.project,
+        "organizationSlug": opened.organisation_slug,
+        "url": _base_url(request) + path,
+        "resumed": opened.is_resumed,
+    }
+
+
+def _base_url(request: web.Request) -> str:
+    """The configured address, or the one by which the client reached us."""
+    settings = request.app[SETTINGS]
+    if settings.public_url is not None:
+        return settings.public_url.rstrip("/")
+    try:
+        return str(request.url.origin())
+    except ValueError:  # a Host header that is none
+        return f"http://{settings.host}:{settings.port}"

@@ -1,0 +1,54 @@
+"""What a training process says of itself while it runs: that it lives, and that it wants attention.
+
+These two speak the py service's dialect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from aiohttp import web
+
+from catalog.alerts import Alert
+from ingest.api_answers import PY
+from ingest.api_bodies import AlertBody, TriggerBody
+from ingest.api_calls import with_body
+
+if TYPE_CHECKING:
+    from ingest.api_calls import Call
+
+log = structlog.get_logger()
+
+
+async def trigger(call: Call[TriggerBody]) -> dict[str, Any]:
+    """Notes a heartbeat; the answer tells the client whether the run was cancelled."""
+    beat = await call.catalog.heartbeats.beat(call.tenant, call.body.run_id)
+    if beat.failure is not None:
+        log.warning("heartbeat_not_noted", run_id=call.body.run_id)
+    return {"status": beat.status.value, "triggers": None}
+
+
+async def alert(call: Call[AlertBody]) -> dict[str, Any]:
+    """Keeps an alert."""
+    part = call.body.alert
+    await call.catalog.alerts.add(
+        call.tenant,
+        call.body.run_id,
+        Alert(
+            level=part.level,
+            title=part.title,
+            body=part.body,
+            url=part.url,
+            wants_mail=part.email,
+            raised_at_ms=part.timestamp,
+        ),
+    )
+    log.info("run_alert", run_id=call.body.run_id, level=part.level[:32])
+    return {"status": "success"}
+
+
+SIGNAL_ROUTES = [
+    web.post("/api/runs/trigger", with_body(PY, TriggerBody, trigger)),
+    web.post("/api/runs/alert", with_body(PY, AlertBody, alert)),
+]
