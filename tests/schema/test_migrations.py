@@ -1,0 +1,110 @@
+from dataclasses import replace
+
+import pytest
+
+from schema import migrations
+from schema.errors import MigrationChanged
+from schema.migrations import MIGRATIONS, Migration, apply
+from schema.streams import METRICS, STREAMS
+
+CHECKSUMS = {
+    1: "6c4415277e8838c7515352bb484578bf",
+    2: "db298c3ce88d5f331bcde7f395f971b3",
+    3: "fc884d54e84915d1ea9b9f1d538ed8fa",
+    4: "86a6a35e5ee076a2e13efe1c715a5d22",
+}
+
+
+def test_a_migration_once_released_is_never_changed():
+    """A declaration that changes needs a new migration; the old one keeps its former text."""
+    assert {migration.number: migration.checksum for migration in MIGRATIONS} == CHECKSUMS
+
+
+def test_numbers_have_no_gaps():
+    assert [migration.number for migration in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
+
+
+async def test_the_first_time_makes_all_tables_and_the_second_does_nothing(engine, database):
+    applied = await apply(engine.run, database)
+    assert applied == [
+        *("0001 create mlop_metrics", "0002 create mlop_logs"),
+        *("0003 create mlop_data", "0004 create mlop_files"),
+    ]
+    tables = {name for (name,) in engine.rows(f"SHOW TABLES FROM {database}")}
+    assert tables == {"charon_migrations", *(stream.table for stream in STREAMS.values())}
+    ledger = engine.rows(f"SELECT number, checksum FROM {database}.charon_migrations")
+    assert dict(ledger) == {migration.number: migration.checksum for migration in MIGRATIONS}
+    assert await apply(engine.run, database) == []
+
+
+async def test_a_database_that_is_not_there_is_made(engine):
+    await apply(engine.run, "schema_test_new")
+    assert engine.value("SELECT engine FROM system.databases WHERE name = 'schema_test_new'") == (
+        "Atomic"
+    )
+    engine.rows("DROP DATABASE schema_test_new SYNC")
+
+
+async def test_a_kill_between_a_table_and_its_line_in_the_ledger_heals(engine, database):
+    async def killed(sql):
+        if "INSERT INTO" in sql and "create mlop_data" in sql:
+            raise KeyboardInterrupt
+        return engine.rows(sql)
+
+    with pytest.raises(KeyboardInterrupt):
+        await apply(killed, database)
+    assert await apply(engine.run, database) == ["0003 create mlop_data", "0004 create mlop_files"]
+
+
+async def test_a_changed_text_is_refused_and_nothing_is_done(engine, database, monkeypatch):
+    await apply(engine.run, database)
+    changed = Migration(1, "create mlop_metrics", replace(METRICS, columns=METRICS.columns[:-1]))
+    monkeypatch.setattr(migrations, "MIGRATIONS", (changed, *MIGRATIONS[1:]))
+    with pytest.raises(MigrationChanged, match=r"migration 1 .* was changed after"):
+        await apply(engine.run, database)
+
+
+async def test_tables_of_a_newer_release_are_left_alone(engine, database, monkeypatch):
+    await apply(engine.run, database)
+    monkeypatch.setattr(migrations, "MIGRATIONS", MIGRATIONS[:-1])
+    with pytest.raises(MigrationChanged, match="a newer one made the tables"):
+        await apply(engine.run, database)
+
+
+async def test_retention_is_set_changed_and_removed(engine, database):
+    def ttls():
+        rows = engine.rows(
+            f"SELECT engine_full FROM system.tables WHERE database = '{database}'"
+            " AND name LIKE 'mlop_%'"
+        )
+        return [full.count(" TTL ") for (full,) in rows]
+
+    await apply(engine.run, database)
+    assert ttls() == [0, 0, 0, 0]
+    assert len(await apply(engine.run, database, retention_days=30)) == 4
+    assert await apply(engine.run, database, retention_days=30) == []
+    assert await apply(engine.run, database, retention_days=31) == [
+        f"retention of {stream.table}: 31 days" for stream in STREAMS.values()
+    ]
+    assert ttls() == [1, 1, 1, 1]
+    assert "retention of mlop_logs: for ever" in await apply(engine.run, database)
+    assert ttls() == [0, 0, 0, 0]
+
+
+async def test_a_ttl_of_someone_else_is_left_alone(engine, database):
+    await apply(engine.run, database)
+    engine.rows(f"ALTER TABLE {database}.mlop_logs MODIFY TTL toDateTime(time) + toIntervalYear(9)")
+    assert await apply(engine.run, database) == []
+
+
+async def test_every_statement_of_the_replicated_variant_names_the_cluster():
+    statements = []
+
+    async def record(sql):
+        statements.append(sql)
+        return [("ReplicatedReplacingMergeTree",)] if "engine_full" in sql else []
+
+    await apply(record, "charon", cluster="main", retention_days=5)
+    changes = [sql for sql in statements if sql.startswith(("CREATE", "ALTER"))]
+    assert len(changes) == 2 + 4 + 4
+    assert all("ON CLUSTER `main`" in sql for sql in changes)
