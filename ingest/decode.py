@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from ingest.decode_data import DataDecoder
 from ingest.decode_frames import Frames
-from ingest.decode_hints import START_BYTES, hint_of
+from ingest.decode_hints import hint_of
 from ingest.decode_json import parse_block, parse_lines
-from ingest.decode_lines import LineCutter, LongLine
+from ingest.decode_lines import START_BYTES, LineCutter, LongLine
 from ingest.decode_logs import LogsDecoder
 from ingest.decode_metrics import MetricsDecoder
 from ingest.decode_rows import DAY_MS, Tally
@@ -113,6 +113,8 @@ class Decoder:
         """
         self._has_ended = is_last
         for block in self._lines.cut(slice_, is_last=is_last):
+            if not self._start:
+                self._start = _start_of(block)
             if isinstance(block, LongLine):
                 message = f"longer than {LINE_BYTES_MAX:,} bytes; send it in several lines"
                 self._tally.refusals.add(block.line, WHOLE_LINE, message, Reason.TOO_LONG)
@@ -137,11 +139,15 @@ class Decoder:
         )
 
     def _decode(self, block: Block) -> None:
-        if not self._start:
-            first = next(filter(None, map(bytes.strip, block.lines)), b"")
-            self._start = first[:START_BYTES]
         values = parse_block(block)
         if values is not None:
             self._rows.add(enumerate(values, block.first_line))
         else:
             self._rows.add(parse_lines(block, self._tally.refusals))
+
+
+def _start_of(block: Block | LongLine) -> bytes:
+    """How the first line that is not blank begins."""
+    if isinstance(block, LongLine):
+        return block.start.strip()
+    return next(filter(None, map(bytes.strip, block.lines)), b"")[:START_BYTES]

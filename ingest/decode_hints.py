@@ -9,9 +9,6 @@ from ingest.refusals import Reason
 if TYPE_CHECKING:
     from ingest.decode_rows import Tally
 
-START_BYTES = 64
-"""So much of a body's start is looked at."""
-
 _COMPRESSED = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
 
 

@@ -15,6 +15,7 @@ from schema.limits import LINE_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+START_BYTES = 64
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -32,9 +33,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class LongLine:
-    """A line of more bytes than are taken; its bytes are gone."""
+    """A line of more bytes than are taken: its number and how it starts; the rest is gone."""
 
     line: int
+    start: bytes
 
 
 class LineCutter:
@@ -48,6 +50,7 @@ class LineCutter:
         self._line_bytes_max = line_bytes_max
         self._held = bytearray()
         self._is_skipping = False
+        self._start_of_long = b""
         self._next_line = 1
 
     def cut(self, slice_: bytes, *, is_last: bool = False) -> Iterator[Block | LongLine]:
@@ -75,6 +78,7 @@ class LineCutter:
         if self._is_skipping:
             return
         if len(self._held) + len(piece) > self._line_bytes_max:
+            self._start_of_long = bytes(self._held[:START_BYTES]) or piece[:START_BYTES]
             self._held.clear()
             self._is_skipping = True
         else:
@@ -83,8 +87,7 @@ class LineCutter:
     def _end_of_held(self) -> Block | LongLine:
         if self._is_skipping:
             self._is_skipping = False
-            self._next_line += 1
-            return LongLine(self._next_line - 1)
+            return self._long(self._start_of_long)
         line = bytes(self._held)
         self._held.clear()
         return self._block([line])
@@ -100,8 +103,7 @@ class LineCutter:
             if len(line) <= self._line_bytes_max:
                 yield self._block([line])
             else:
-                self._next_line += 1
-                yield LongLine(self._next_line - 1)
+                yield self._long(line[:START_BYTES])
 
     def _block(self, lines: list[bytes]) -> Block:
         first = self._next_line
@@ -109,3 +111,7 @@ class LineCutter:
         if first == 1 and lines[0].startswith(_BYTE_ORDER_MARK):
             lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
         return Block(first, lines)
+
+    def _long(self, start: bytes) -> LongLine:
+        self._next_line += 1
+        return LongLine(self._next_line - 1, start)
