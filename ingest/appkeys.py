@@ -36,8 +36,6 @@ READER: web.AppKey[Reader] = web.AppKey("reader")
 """Bounded reads from ClickHouse; never on the path of an ingest request."""
 ADMISSION: web.AppKey[Admission] = web.AppKey("admission")
 RECEIVER: web.AppKey[Receiver] = web.AppKey("receiver")
-ADMISSION: web.AppKey[Admission] = web.AppKey("admission")
-"""Memory for bodies; the run API reserves from the same pools as ingestion."""
 METRICS: web.AppKey[WorkerMetrics] = web.AppKey("metrics")
 HEALTH: web.AppKey[Health] = web.AppKey("health")
 STATUS: web.AppKey[StatusBoard] = web.AppKey("status")
