@@ -18,23 +18,27 @@ of equal keys wins.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
 from ingest.refusals import WHOLE_LINE, Reason, Refusals, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ingest.decode_lines import Block
+
+TextT = TypeVar("TextT", str, bytes)
 
 _TWO_ON_A_LINE = re.compile(rb"}[ \t\r]*,[ \t\r]*{")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _BLANKS = b" \t\r\n"
 _INTEGER_DIGITS_MAX = 18
+_LARGE = 2**16
 _OPEN_BRACE = ord("{")
 _CLOSE_BRACE = ord("}")
 _ALL_OPEN = {b"{"}
@@ -50,7 +54,7 @@ def parse_block(block: Block) -> list[dict[str, Any]] | None:
     if b"[" in text and _TWO_ON_A_LINE.search(text) is not None:
         return None
     try:
-        values: list[dict[str, Any]] = orjson.loads(b"[%b]" % text)
+        values: list[dict[str, Any]] = _parse(orjson.loads, b"[%b]" % text)
     except orjson.JSONDecodeError:
         return None
     return values if len(values) == len(lines) and set(map(type, values)) == _ALL_OBJECTS else None
@@ -68,7 +72,7 @@ def parse_lines(block: Block, refusals: Refusals) -> Iterator[tuple[int, Any]]:
             refusals.add(number, WHOLE_LINE, "not a JSON object", Reason.JSON)
             continue
         try:
-            value = orjson.loads(line)
+            value = _parse(orjson.loads, line)
         except orjson.JSONDecodeError:
             try:
                 value = parse_tolerantly(line)
@@ -88,7 +92,7 @@ def parse_tolerantly(line: bytes) -> object:
         Refused: the line is not JSON; says what is wrong at which character.
     """
     try:
-        value = _DECODER.decode(line.decode())
+        value = _parse(_DECODER.decode, line.decode())
     except UnicodeDecodeError as error:
         byte = f"0x{line[error.start]:02x} at byte {error.start + 1}"
         message = f"not UTF-8: {byte}; encode the line as UTF-8"
@@ -108,6 +112,21 @@ def parse_tolerantly(line: bytes) -> object:
 def without_surrogates(text: str) -> str:
     """The text with every lone surrogate replaced: UTF-8 has no bytes for it."""
     return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def _parse(parser: Callable[[TextT], Any], text: TextT) -> Any:  # noqa: ANN401 - it is JSON
+    """Parse without the collector of cycles looking on: JSON makes none.
+
+    The collector runs whenever so many lists and objects are new. For 8 MiB of empty lists that
+    took 0.82 of 0.95 s, in which no other request is served.
+    """
+    if len(text) < _LARGE or not gc.isenabled():
+        return parser(text)
+    gc.disable()
+    try:
+        return parser(text)
+    finally:
+        gc.enable()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

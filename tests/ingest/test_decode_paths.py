@@ -7,6 +7,7 @@ tokens, with every way called by itself and compared with the slowest.
 
 from __future__ import annotations
 
+import gc
 import json
 import struct
 
@@ -323,3 +324,10 @@ def test_no_bytes_raise_or_are_stored_without_a_line(body, kind):
     assert decoded.rejected == sum(
         bool(line.strip(b" \t\r\n")) for line in body.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     )
+
+
+@pytest.mark.parametrize("end", [b"0]}", b"NaN]}", b"}"])
+def test_the_collector_of_cycles_is_on_again_after_a_large_parse(end):
+    assert gc.isenabled()
+    decode(b'{"time":1764423221123,"x":[' + b"[]," * 100_000 + end)
+    assert gc.isenabled()
