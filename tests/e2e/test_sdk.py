@@ -165,6 +165,6 @@ def catalogue_run(server: Server, run_id: int) -> dict:
     """The run's row, read with SQLite itself."""
     with sqlite3.connect(server.data_dir / "catalog.sqlite") as connection:
         connection.row_factory = sqlite3.Row
-        row = connection.execute("SELECT * FROM runs WHERE id = ?", (run_id,)).fetchone()
+        row = connection.execute("SELECT * FROM charon_runs WHERE id = ?", (run_id,)).fetchone()
     connection.close()
     return dict(row)
