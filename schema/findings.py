@@ -101,7 +101,7 @@ async def _check_columns(run: Run, stream: Stream, database: str) -> list[Findin
                 Severity.WARNING,
                 f"{table} has no column batch: an insert of unknown outcome cannot be looked up,"
                 " so rows arrive at least once",
-                f"ALTER TABLE {qualified(database, table)} ADD COLUMN batch UInt64 CODEC(ZSTD(1))",
+                f"ALTER TABLE {qualified(database, table)} ADD COLUMN batch UInt64 CODEC(Delta, ZSTD(1))",
             )
         )
     findings += [

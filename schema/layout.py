@@ -83,9 +83,9 @@ def live_layout(stream: Stream, types: Mapping[str, str]) -> Layout:
             if live == column.type:
                 columns.append(LayoutColumn(column, column.type))
             continue
+        if column.origin is Origin.ZERO and live != column.type:
+            continue  # no one fills it: a table of someone else keeps its own default
         if live is None:
-            if column.origin is Origin.ZERO:
-                continue
             raise LayoutMismatch(
                 stream.table,
                 column.name,

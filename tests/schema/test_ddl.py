@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS `charon`.`mlop_metrics`
     `time` DateTime64(3, 'UTC') CODEC(DoubleDelta, ZSTD(1)),
     `step` Float64 CODEC(DoubleDelta, ZSTD(1)),
     `value` Float64 CODEC(ZSTD(1)),
-    `batch` UInt64 CODEC(ZSTD(1))
+    `batch` UInt64 CODEC(Delta, ZSTD(1))
 )
 ENGINE = ReplacingMergeTree
 PRIMARY KEY (tenantId, projectName, runId, logGroup, logName, step)
@@ -92,3 +92,13 @@ def test_rows_past_their_days_go_and_rows_that_claim_the_far_future_stay(engine,
 def test_a_retention_that_makes_no_sense_is_refused(days):
     with pytest.raises(ValueError, match="retention_days must be"):
         retention_clause(days)
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=lambda stream: stream.table)
+def test_the_engine_parses_the_replicated_variant(engine, stream):
+    statement = create_table(stream, "charon", cluster="main", retention_days=30)
+    quoted = statement.replace("\\", "\\\\").replace("'", "\\'")
+    parsed = engine.value(f"SELECT formatQuerySingleLine('{quoted}')")
+    assert f"CREATE TABLE IF NOT EXISTS charon.{stream.table} ON CLUSTER main" in parsed
+    assert "ReplicatedReplacingMergeTree(" in parsed
+    assert parsed.count("TTL") == 1

@@ -45,7 +45,7 @@ async def test_a_table_of_someone_else_is_described_and_the_advice_runs(engine, 
     engine.rows(f"DROP TABLE {database}.mlop_metrics SYNC")
     declared = create_table(METRICS, database).replace("`step` Float64", "`step` UInt64")
     plain = declared.replace("`value` Float64 CODEC(ZSTD(1)),", "`value` Float64").replace(
-        "`batch` UInt64 CODEC(ZSTD(1))", ""
+        "`batch` UInt64 CODEC(Delta, ZSTD(1))", ""
     )
     engine.rows(plain.partition("SETTINGS")[0])
     findings = await check_tables(engine.run, database)

@@ -75,8 +75,9 @@ def test_types_that_would_change_values_and_missing_columns_are_refused_by_name(
     assert (caught.value.table, caught.value.column) == ("mlop_metrics", column)
 
 
-def test_a_column_that_no_writer_fills_may_be_missing():
-    layout = live_layout(LOGS, types_of(LOGS, step=""))
+@pytest.mark.parametrize("live", ["", "UInt64", "UInt32"])
+def test_a_column_that_no_writer_fills_may_be_missing_or_of_another_type(live):
+    layout = live_layout(LOGS, types_of(LOGS, step=live))
     assert "step" not in {entry.column.name for entry in layout.columns}
 
 

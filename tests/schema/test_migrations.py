@@ -8,10 +8,10 @@ from schema.migrations import MIGRATIONS, Migration, apply
 from schema.streams import METRICS, STREAMS
 
 CHECKSUMS = {
-    1: "6c4415277e8838c7515352bb484578bf",
-    2: "db298c3ce88d5f331bcde7f395f971b3",
-    3: "fc884d54e84915d1ea9b9f1d538ed8fa",
-    4: "86a6a35e5ee076a2e13efe1c715a5d22",
+    1: "dbecfdbb907fa93ecb7d488753db47a1",
+    2: "918b350497f6da25d19c57fb133b913a",
+    3: "28c1c32d9db8db9a3c2610f7013f7c9d",
+    4: "6b122f4c3c9dfac63d9caec9b66e3055",
 }
 
 
