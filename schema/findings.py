@@ -13,7 +13,7 @@ from schema.ddl import DEDUPLICATION_WINDOW, TABLE_SETTINGS
 from schema.errors import LayoutMismatch
 from schema.layout import live_layout
 from schema.quoting import literal, qualified
-from schema.streams import STREAMS
+from schema.streams import BATCH_CODEC, STREAMS
 
 if TYPE_CHECKING:
     from schema.migrations import Run
@@ -101,7 +101,8 @@ async def _check_columns(run: Run, stream: Stream, database: str) -> list[Findin
                 Severity.WARNING,
                 f"{table} has no column batch: an insert of unknown outcome cannot be looked up,"
                 " so rows arrive at least once",
-                f"ALTER TABLE {qualified(database, table)} ADD COLUMN batch UInt64 CODEC(Delta, ZSTD(1))",
+                f"ALTER TABLE {qualified(database, table)} ADD COLUMN batch UInt64"
+                f" CODEC({BATCH_CODEC})",
             )
         )
     findings += [
