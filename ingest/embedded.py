@@ -1,0 +1,112 @@
+"""The embedded ClickHouse: `python -m ingest.embedded`, started by the supervisor.
+
+chDB in a process of its own, behind ClickHouse's HTTP interface on loopback. The rest of Charon talks to it as to
+any ClickHouse, and so can any client. Configuration and heartbeat go through the pipes of `ingest.lifeline`:
+
+    {"path", "host", "port", "user", "password", "database", "threads"}   →   ready {"port"}
+
+On SIGTERM or the supervisor's end: no new connections, SELECTs are killed, inserts finish, the engine is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvloop
+from aiohttp import web
+
+from ingest.embedded_engine import Engine
+from ingest.embedded_errors import EngineError
+from ingest.embedded_http import Front
+from ingest.embedded_lock import PathLock, PathTaken
+from ingest.embedded_request import Door
+from ingest.lifeline import Lifeline
+
+FINISH_SECONDS_MAX: Final = 8.0
+SWEEP_SECONDS: Final = 1.0
+KEEPALIVE_SECONDS: Final = 75.0
+"""Longer than a client's pool keeps a connection, so that it is the client who closes."""
+
+log = structlog.get_logger()
+
+
+async def serve(lifeline: Lifeline) -> None:
+    """Runs engine and HTTP until told to stop."""
+    config = lifeline.config
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    lifeline.when_orphaned(stop.set)
+    beat = asyncio.create_task(lifeline.beat(), name="beat")
+    engine = Engine(Path(config["path"]), database=config["database"], threads=config["threads"])
+    try:
+        await asyncio.to_thread(engine.start)
+        front = Front(engine, Door(config["user"], config["password"]))
+        await _serve_http(front, lifeline, stop)
+    finally:
+        beat.cancel()
+        await asyncio.to_thread(engine.close)
+
+
+async def _serve_http(front: Front, lifeline: Lifeline, stop: asyncio.Event) -> None:
+    runner = web.AppRunner(
+        front.app(),
+        access_log=None,
+        auto_decompress=False,
+        handler_cancellation=True,
+        keepalive_timeout=KEEPALIVE_SECONDS,
+        shutdown_timeout=FINISH_SECONDS_MAX,
+        max_line_size=1_100_000,  # queries in URLs
+        max_field_size=65_536,
+    )
+    await runner.setup()
+    site = web.TCPSite(runner, lifeline.config["host"], lifeline.config["port"])
+    await site.start()
+    sweeper = asyncio.create_task(_sweep(front), name="sessions")
+    port = runner.addresses[0][1]
+    lifeline.ready(port=port)
+    log.info("clickhouse_ready", port=port)
+    await stop.wait()
+    sweeper.cancel()
+    await site.stop()
+    await front.kill_reads()
+    async with asyncio.timeout(FINISH_SECONDS_MAX):
+        await front.finish_inserts()
+    await runner.cleanup()
+    front.sessions.close()
+    log.info("clickhouse_stopped")
+
+
+async def _sweep(front: Front) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        front.sessions.close_idle()
+
+
+def main() -> int:
+    """The process, from its configuration to its exit status."""
+    lifeline = Lifeline.take()
+    path = Path(lifeline.config["path"])
+    try:
+        lock = PathLock(path)
+    except PathTaken as error:
+        log.error("clickhouse_path_taken", error=str(error))  # noqa: TRY400 - the message says all
+        return 1
+    try:
+        uvloop.run(serve(lifeline))
+    except (EngineError, OSError, ValueError) as error:
+        log.error("clickhouse_failed", path=str(path), error=str(error))  # noqa: TRY400
+        return 1
+    finally:
+        lock.release()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Answers: headers as ClickHouse sends them, errors, and a SELECT's rows streamed as they come.
+
+A SELECT writes into a pipe (`INTO OUTFILE '/proc/self/fd/n'`), so that any format is streamed in bounded memory and
+a slow client slows the query down instead of filling it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from ingest.embedded_errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from ingest.embedded_engine import Outcome
+
+PIPE_BYTES: Final = 2**20
+HELD_BYTES_MAX: Final = 4 * 2**20
+"""An answer up to this size is sent in one piece, so that its error has a status of its own."""
+STEP_BYTES: Final = 2**18
+
+_TEXT: Final = "text/plain; charset=UTF-8"
+_CONTENT_TYPES: Final = {
+    "JSON": "application/json; charset=UTF-8",
+    "JSONCompact": "application/json; charset=UTF-8",
+    "JSONEachRow": "application/x-ndjson; charset=UTF-8",
+    "TabSeparated": "text/tab-separated-values; charset=UTF-8",
+    "TSV": "text/tab-separated-values; charset=UTF-8",
+    "TSVWithNamesAndTypes": "text/tab-separated-values; charset=UTF-8",
+    "TabSeparatedWithNamesAndTypes": "text/tab-separated-values; charset=UTF-8",
+    "CSV": "text/csv; charset=UTF-8; header=absent",
+    "Native": "application/octet-stream",
+    "RowBinary": "application/octet-stream",
+    "Parquet": "application/octet-stream",
+}
+
+
+def error_answer(error: EngineError, query_id: str) -> web.Response:
+    """An exception as ClickHouse's HTTP interface reports it."""
+    headers = {"X-ClickHouse-Exception-Code": str(error.code)}
+    if query_id:
+        headers["X-ClickHouse-Query-Id"] = query_id
+    return web.Response(
+        status=error.status,
+        body=f"{error.text}\n".encode(),
+        headers={"Content-Type": _TEXT, **headers},
+    )
+
+
+def whole_answer(
+    outcome: Outcome, body: bytes, query_id: str, timezone: str, format_name: str | None
+) -> web.Response:
+    """An answer that is all here, with its summary."""
+    headers = answer_headers(query_id, timezone, format_name)
+    headers["X-ClickHouse-Summary"] = summary(outcome, len(body))
+    return web.Response(body=body, headers=headers)
+
+
+def answer_headers(query_id: str, timezone: str, format_name: str | None) -> dict[str, str]:
+    """What every good answer says of itself."""
+    headers = {
+        "Content-Type": _CONTENT_TYPES.get(format_name or "", _TEXT),
+        "X-ClickHouse-Server-Display-Name": "charon",
+        "X-ClickHouse-Query-Id": query_id,
+        "X-ClickHouse-Timezone": timezone,
+    }
+    if format_name is not None:
+        headers["X-ClickHouse-Format"] = format_name
+    return headers
+
+
+def summary(outcome: Outcome, result_bytes: int) -> str:
+    """The counts, as strings: JSON as ClickHouse writes it."""
+    return json.dumps(
+        {
+            "read_rows": str(outcome.rows_read),
+            "read_bytes": str(outcome.bytes_read),
+            "written_rows": str(outcome.rows_written),
+            "written_bytes": str(outcome.bytes_written),
+            "total_rows_to_read": "0",
+            "result_rows": str(outcome.rows_written or outcome.rows_out),
+            "result_bytes": str(outcome.bytes_written or result_bytes),
+            "elapsed_ns": str(int(outcome.seconds * 1e9)),
+        }
+    )
+
+
+class RowsPipe:
+    """The pipe between a running SELECT and a response."""
+
+    def __init__(self) -> None:
+        reading, self._writing = os.pipe2(os.O_CLOEXEC)
+        with suppress(
+            OSError
+        ):  # more than /proc/sys/fs/pipe-user-pages-soft: the usual 64 KiB do as well
+            fcntl.fcntl(self._writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._reading = os.fdopen(reading, "rb", buffering=0)
+        self._transport: asyncio.ReadTransport | None = None
+        self.rows = asyncio.StreamReader(limit=STEP_BYTES)
+
+    @property
+    def name(self) -> str:
+        """The path for INTO OUTFILE."""
+        return f"/proc/self/fd/{self._writing}"
+
+    async def open(self) -> None:
+        """Attaches the reading end to the loop."""
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self.rows), self._reading
+        )
+
+    def end_writing(self) -> None:
+        """After the statement: what is in the pipe can still be read, then comes its end."""
+        os.close(self._writing)
+
+    def close(self) -> None:
+        """Ends reading: the statement, if it still writes, fails on the next write."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+async def stream_select(
+    request: web.Request,
+    statement_into: Callable[[str], tuple[str, str]],
+    run: Callable[[str], Awaitable[Outcome]],
+    *,
+    query_id: str,
+    timezone: str,
+) -> web.StreamResponse:
+    """Runs a SELECT and sends its rows.
+
+    Args:
+        statement_into: from a file's name to the SELECT that writes into it, and its format's name.
+        run: runs such a text to its end.
+
+    Raises:
+        EngineError: the statement failed before anything was sent.
+
+    Cancellation: the pipe is closed; the statement is the caller's to kill.
+    """
+    pipe = RowsPipe()
+    try:
+        await pipe.open()
+        sql, format_name = statement_into(pipe.name)
+    except BaseException:
+        pipe.end_writing()
+        pipe.close()
+        raise
+    task = asyncio.ensure_future(run(sql))
+    task.add_done_callback(lambda _: pipe.end_writing())
+    try:
+        held = bytearray()
+        while len(held) <= HELD_BYTES_MAX and (piece := await pipe.rows.read(STEP_BYTES)):
+            held += piece
+        if len(held) <= HELD_BYTES_MAX:
+            return whole_answer(await task, bytes(held), query_id, timezone, format_name)
+        headers = answer_headers(query_id, timezone, format_name)
+        return await _stream(request, pipe, held, task, headers)
+    finally:
+        pipe.close()
+        # Nobody may be left to take its exception.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+async def _stream(
+    request: web.Request,
+    pipe: RowsPipe,
+    held: bytearray,
+    task: asyncio.Future[Outcome],
+    headers: Mapping[str, str],
+) -> web.StreamResponse:
+    tag = secrets.token_hex(8)
+    response = web.StreamResponse(headers={**headers, "X-ClickHouse-Exception-Tag": tag})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    await response.write(bytes(held))
+    held.clear()
+    while piece := await pipe.rows.read(STEP_BYTES):
+        await response.write(piece)
+    try:
+        await task
+    except EngineError as error:
+        # As ClickHouse ends a broken answer: the exception between marks, and no last chunk.
+        text = f"{error.text}\n".encode()
+        mark = f"\r\n__exception__\r\n{tag}\r\n".encode()
+        await response.write(mark + text + f"{len(text)} {tag}\r\n__exception__\r\n".encode())
+        if request.transport is not None:
+            request.transport.close()
+        return response
+    await response.write_eof()
+    return response

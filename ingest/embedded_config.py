@@ -1,0 +1,136 @@
+"""What the engine is told at start: its size, and what a client may do.
+
+chDB reads ClickHouse's own configuration files, access rights and constraints on settings included, so what is
+refused to clients is refused by the engine itself. The front (`embedded_statement`) adds what no right covers.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG_FILE: Final = "charon-engine.xml"
+USERS_FILE: Final = "charon-users.xml"
+
+RIGHTS: Final = (
+    "GRANT SHOW, SELECT, INSERT, ALTER, CHECK, CREATE DATABASE, CREATE TABLE, CREATE VIEW, "
+    "CREATE TEMPORARY TABLE, DROP, UNDROP TABLE, TRUNCATE, OPTIMIZE, KILL QUERY, SYSTEM MERGES, "
+    "SYSTEM TTL MERGES, SYSTEM FLUSH, SYSTEM DROP CACHE, SYSTEM VIEWS ON *.*",
+    # chDB's `default` shows files of the machine as tables.
+    "REVOKE SHOW TABLES, SELECT, INSERT, CREATE TABLE, CREATE VIEW ON default.*",
+)
+"""Everything that works on tables; none of the sources (FILE, URL, REMOTE, S3, MYSQL and the like), no dictionary,
+function, user, named collection or backup, no SYSTEM SHUTDOWN. What is not granted is refused, whatever the next
+version invents."""
+
+FIXED_SETTINGS: Final = (
+    # They name a file that an answer or an error would show, or that would be written.
+    "format_schema",
+    "format_template_row",
+    "format_template_resultset",
+    "input_format_record_errors_file_path",
+    "into_outfile_create_parent_directories",
+    # They open a connection.
+    "format_avro_schema_registry_url",
+    "url_base",
+    # They would let a text say what this front cannot read in it.
+    "allow_experimental_eval_table_function",
+    "implicit_select",
+    "dialect",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Bounds of the engine, chosen for a machine that it shares with the workers."""
+
+    memory_bytes_max: int
+    query_memory_bytes_max: int
+    read_seconds: int = 60
+    read_seconds_max: int = 3_600
+    threads_max: int = 2
+
+
+def limits_of_this_machine() -> EngineLimits:
+    """Half of the memory, at most 4 GiB, for the whole engine; two thirds of that for one query."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = min(4 * 2**30, physical // 2)
+    return EngineLimits(memory_bytes_max=total, query_memory_bytes_max=total * 2 // 3)
+
+
+def write_config(path: Path, limits: EngineLimits) -> Path:
+    """Writes both files into the engine's directory; returns the one to be named to chDB."""
+    users = path / USERS_FILE
+    users.write_text(_users_xml(limits))
+    config = path / CONFIG_FILE
+    config.write_text(_config_xml(users, path, limits))
+    return config
+
+
+def _config_xml(users: Path, path: Path, limits: EngineLimits) -> str:
+    # Pools and caches of a server with hundreds of gigabytes are the defaults; these suit two cores. Fewer merges
+    # at once than two would let one long merge hold up the small ones.
+    numbers = {
+        "max_server_memory_usage": limits.memory_bytes_max,
+        "background_pool_size": 2,
+        "background_merges_mutations_concurrency_ratio": 2,
+        "background_schedule_pool_size": 4,
+        "background_common_pool_size": 2,
+        "background_move_pool_size": 1,
+        "background_fetches_pool_size": 1,
+        "background_message_broker_schedule_pool_size": 1,
+        "background_distributed_schedule_pool_size": 1,
+        "max_thread_pool_size": 256,
+        "max_thread_pool_free_size": 16,
+        "mark_cache_size": 32 * 2**20,
+        "uncompressed_cache_size": 0,
+        "index_mark_cache_size": 8 * 2**20,
+        "index_uncompressed_cache_size": 0,
+        "primary_index_cache_size": 16 * 2**20,
+        "mmap_cache_size": 64,
+        "compiled_expression_cache_size": 16 * 2**20,
+        "query_condition_cache_size": 8 * 2**20,
+    }
+    lines = "".join(f"  <{name}>{value}</{name}>\n" for name, value in numbers.items())
+    return (
+        "<clickhouse>\n"
+        f"  <users_config>{escape(str(users))}</users_config>\n"
+        f"  <user_files_path>{escape(str(path / 'user_files'))}/</user_files_path>\n"
+        f"{lines}</clickhouse>\n"
+    )
+
+
+def _users_xml(limits: EngineLimits) -> str:
+    fixed = "".join(f"   <{name}><const/></{name}>\n" for name in FIXED_SETTINGS)
+    rights = "".join(f"   <query>{right}</query>\n" for right in RIGHTS)
+    return f"""<clickhouse>
+ <profiles><default>
+  <max_threads>{limits.threads_max}</max_threads>
+  <max_execution_time>{limits.read_seconds_max}</max_execution_time>
+  <max_insert_threads>1</max_insert_threads>
+  <async_insert>0</async_insert>
+  <implicit_select>0</implicit_select>
+  <max_memory_usage>{limits.query_memory_bytes_max}</max_memory_usage>
+  <allow_introspection_functions>0</allow_introspection_functions>
+  <constraints>
+   <max_memory_usage><min>1</min><max>{limits.query_memory_bytes_max}</max></max_memory_usage>
+   <max_execution_time><min>1</min><max>{limits.read_seconds_max}</max></max_execution_time>
+   <max_threads><min>1</min><max>{limits.threads_max * 2}</max></max_threads>
+{fixed}  </constraints>
+ </default></profiles>
+ <quotas><default/></quotas>
+ <users><default>
+  <password/>
+  <networks><ip>::/0</ip></networks>
+  <profile>default</profile>
+  <quota>default</quota>
+  <grants>
+{rights}  </grants>
+ </default></users>
+</clickhouse>
+"""

@@ -1,0 +1,62 @@
+"""What the embedded engine's failures look like to a ClickHouse client: code, name, text, HTTP status."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_CODE: Final = re.compile(r"Code: (\d+)\.")
+_NAME: Final = re.compile(r"\(([A-Z][A-Z0-9_]+)\)")
+
+UNKNOWN_EXCEPTION: Final = 1002
+
+# Source: ClickHouse, src/Server/HTTP/exceptionCodeToHTTPStatus.cpp; all other codes are 500.
+_STATUSES: Final[dict[int, tuple[int, ...]]] = {
+    400: (6, 15, 16, 25, 26, 36, 38, 41, 53, 62, 69, 72, 117, 127, 167, 168, 171, 223, 224, 268)
+    + (27, 321, 376, 427, 441, 675, 676),
+    401: (194,),
+    403: (192, 193, 497, 511, 516),
+    404: (46, 47, 50, 56, 60, 63, 73, 78, 81, 115, 152, 336),
+    408: (159,),
+    411: (381,),
+    413: (307,),
+    501: (48,),
+    503: (76, 209, 439),
+}
+_STATUS_OF: Final = {code: status for status, codes in _STATUSES.items() for code in codes}
+
+
+class EngineError(Exception):
+    """One exception of ClickHouse, raised by the engine or by this front in its manner."""
+
+    def __init__(self, code: int, name: str, text: str, *, status: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.name = name
+        self.text = text
+        self.status = status if status is not None else _STATUS_OF.get(code, 500)
+
+
+def refuse(code: int, name: str, message: str, *, status: int | None = None) -> EngineError:
+    """An error made here, worded as the engine words its own."""
+    return EngineError(
+        code, name, f"Code: {code}. DB::Exception: {message} ({name})", status=status
+    )
+
+
+def parse_error(text: str, version: str) -> EngineError:
+    """The engine's text as an error: the first `Code: n.` and the last `(NAME)` are reliable, nothing else is."""
+    text = text.strip()
+    at = text.find("Code: ")
+    text = text[at:] if at >= 0 else text
+    code = _CODE.match(text)
+    names = _NAME.findall(text)
+    if code is None:
+        return EngineError(
+            UNKNOWN_EXCEPTION,
+            "UNKNOWN_EXCEPTION",
+            f"Code: {UNKNOWN_EXCEPTION}. DB::Exception: {text} (UNKNOWN_EXCEPTION) (version {version})",
+        )
+    if not text.endswith(f"(version {version})"):
+        text = f"{text} (version {version})"
+    return EngineError(int(code.group(1)), names[-1] if names else "UNKNOWN_EXCEPTION", text)
