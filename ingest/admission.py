@@ -11,9 +11,11 @@ large    larger bodies, each in one grant: a holder of a grant needs nothing mor
          end, so the pool always moves
 =======  ========================================================================================
 
-A body whose size is not known beforehand (chunked, or compressed) begins in the small pool and,
-when it grows past a MiB, asks for the largest body's size; only a few may stand so, with their MiB,
-in the queue. Waiters are served first come first served, for a bounded while.
+Memory is taken when the first bytes of a body are here, so that a connection that sends none holds
+none, and in one grant for all of it. A body whose size is not known beforehand (chunked, or
+compressed) takes a MiB and, when it grows past that, the largest body's size; only a few may stand
+in the queue with a MiB in hand. At a body's end what it did not need is given back. Waiters are
+served first come first served, for a bounded while.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 SMALL_BODY_BYTES = 2**20
-WAITERS_MAX = 1_000
-"""Requests that wait for either pool; each has at most its connection's read buffer in memory."""
+WAITERS_MAX = 256
+"""Requests that wait for either pool; each has a connection's read buffer (192 KiB) in memory."""
 GROWERS_MAX = 4
 """Bodies of unknown size that keep their MiB while they wait for the large pool."""
 WAIT_SECONDS_MAX = 20.0
@@ -110,10 +112,11 @@ class _Pool:
 
 
 class Reservation:
-    """The bytes of one body, from the first to the answer. Made by `Admission.admit`."""
+    """The bytes of one body, from its first piece to the answer. Made by `Admission.admit`."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, known_size: int | None) -> None:
         self._admission = admission
+        self.known_size = known_size
         self.small = 0
         self.large = 0
 
@@ -130,6 +133,10 @@ class Reservation:
         """
         if size > self.small + self.large:
             await self._admission.grow(self, size)
+
+    def shrink(self, size: int) -> None:
+        """The body has ended with `size` bytes: give back what it did not need."""
+        self._admission.shrink(self, size)
 
 
 class Admission:
@@ -164,39 +171,29 @@ class Admission:
 
     @asynccontextmanager
     async def admit(self, known_size: int | None) -> AsyncIterator[Reservation]:
-        """Reserve for one request, until the block is left.
+        """Reserve for one request, until the block is left. Nothing is taken yet.
 
         Args:
             known_size: the body's length where the request says it and it is not compressed.
-
-        Raises:
-            RequestRefused: 503, as `Reservation.grow`.
         """
-        reservation = Reservation(self)
+        reservation = Reservation(self, known_size)
         try:
-            if known_size is not None:
-                await self.grow(reservation, known_size, is_known=True)
             yield reservation
         finally:
-            if reservation.small:
-                self._small.give(reservation.small)
-            if reservation.large:
-                self._large.give(reservation.large)
+            self.shrink(reservation, 0)
 
-    async def grow(self, reservation: Reservation, size: int, *, is_known: bool = False) -> None:
-        """See `Reservation.grow`; with `is_known` the size is final."""
-        if size <= self._small_max:
-            # By steps of an eighth: a chunked body asks eight times for its MiB, not once a read.
-            step = max(self._small_max // 8, 1)
-            target = size if is_known else min(-(-size // step) * step, self._small_max)
-            more = target - reservation.size
+    async def grow(self, reservation: Reservation, size: int) -> None:
+        """See `Reservation.grow`."""
+        known = reservation.known_size
+        if (size if known is None else known) <= self._small_max:
+            more = (self._small_max if known is None else known) - reservation.size
             if not self._small.is_free(more) and self._large.take_now(more):
                 reservation.large += more
                 return
             await self._take(self._small, more)
             reservation.small += more
             return
-        more = (size if is_known else self._body_bytes_max) - reservation.size
+        more = (self._body_bytes_max if known is None else known) - reservation.size
         is_grower = reservation.size > 0
         if is_grower and self._growers >= GROWERS_MAX and not self._large.is_free(more):
             raise self._overloaded()
@@ -206,6 +203,18 @@ class Admission:
         finally:
             self._growers -= is_grower
         reservation.large += more
+
+    def shrink(self, reservation: Reservation, size: int) -> None:
+        """See `Reservation.shrink`."""
+        surplus = max(reservation.size - size, 0)
+        from_large = min(surplus, reservation.large)
+        if from_large:
+            reservation.large -= from_large
+            self._large.give(from_large)
+        from_small = surplus - from_large
+        if from_small:
+            reservation.small -= from_small
+            self._small.give(from_small)
 
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[bool]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ingest.refusals import LineError
 
 JSON = "application/json"
+SERVER = "charon"
+"""The header `Server`: aiohttp's own names its version and Python's to anyone who asks."""
 
 
 class Code(StrEnum):

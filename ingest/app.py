@@ -10,7 +10,14 @@ from aiohttp import web
 
 from buffer.errors import Broken, BufferFailure
 from ingest import routes
-from ingest.answers import Code, RequestRefused, code_of_status, error_response, refusal_of
+from ingest.answers import (
+    SERVER,
+    Code,
+    RequestRefused,
+    code_of_status,
+    error_response,
+    refusal_of,
+)
 from ingest.appkeys import HEALTH, METRICS
 
 if TYPE_CHECKING:
@@ -63,6 +70,7 @@ def _answering(on_broken: Callable[[Broken], None]) -> Middleware:
         resource = request.match_info.route.resource
         route = "unmatched" if resource is None else resource.canonical
         request.app[METRICS].count("requests", route=route, status=str(response.status))
+        response.headers["Server"] = SERVER
         if request.app[HEALTH].is_draining:
             response.force_close()
         return response

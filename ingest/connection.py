@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 from aiohttp import web
 
-from ingest.answers import STATUS, Code, code_of_status, error_body, error_response
+from ingest.answers import SERVER, STATUS, Code, code_of_status, error_body, error_response
 
 if TYPE_CHECKING:
     from ingest.metrics import WorkerMetrics
@@ -112,6 +112,8 @@ class Connection(web.RequestHandler):
         log.info("http_malformed", status=status, error=type(exc).__name__)
         response = error_response(code, _MESSAGES.get(code, "the request could not be read"))
         response.set_status(status)
+        response.headers["Server"] = SERVER
+        response.headers["Connection"] = "close"
         response.force_close()
         return response
 

@@ -9,6 +9,7 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from ingest.answers import Code, RequestRefused
 from ingest.body_decoding import ENCODINGS, BadEncoding, BodyDecoder, BodyTooLarge, UnknownEncoding
+from ingest.connection import READ_BUFFER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +71,7 @@ class Body:
                 data = await self._receive()
                 if not data:
                     self._decoder.finish()
+                    reservation.shrink(self.size)
                     return b""
                 self._pending = self._decoder.feed(data)
         except BodyTooLarge:
@@ -90,6 +92,11 @@ class Body:
             self._deadline = asyncio.get_running_loop().time() + self._seconds_max
         try:
             async with asyncio.timeout_at(self._deadline):
+                if self.known_size is not None and self.known_size <= READ_BUFFER_BYTES:
+                    # Left in the connection's own buffer until it is whole: a slow small body
+                    # takes nothing of the memory that others wait for.
+                    await content.wait_eof()
+                    return content.read_nowait()
                 return await content.readany()
         except TimeoutError:
             raise RequestRefused(
