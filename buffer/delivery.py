@@ -14,7 +14,7 @@ from buffer.tasks import SupervisedTask
 from schema.streams import STREAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from buffer.flusher import ShardParts, Surroundings
     from buffer.statistics import TableStatistics, TaskStatistics
@@ -32,8 +32,16 @@ LOOK_SECONDS = 0.05
 class Delivery:
     """One shard's way out. `start` once; then `close`, or `terminate` and `wait`."""
 
-    def __init__(self, parts: ShardParts, around: Surroundings) -> None:
+    def __init__(
+        self,
+        parts: ShardParts,
+        around: Surroundings,
+        *,
+        keeps_repeats: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`keeps_repeats` says whether delivered segments may stay for the repeat window now."""
         self._parts = parts
+        self._keeps_repeats = keeps_repeats
         self._clock = around.clock
         self._closing = asyncio.Event()
         self._moved = asyncio.Event()
@@ -67,6 +75,11 @@ class Delivery:
             checkpoint.state(kind).pending is None and checkpoint.state(kind).delivered >= end
             for kind in STREAMS
         )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a flusher has not come to its end yet."""
+        return not all(task.is_done for task in self._tasks.values())
 
     def start(self) -> None:
         """Starts to deliver. Damage and backlog are met on the way."""
@@ -131,7 +144,9 @@ class Delivery:
     async def _release_segments(self) -> None:
         while True:
             self._moved.clear()
-            await self._parts.log.release(self._parts.checkpoint.delivered)
+            await self._parts.log.release(
+                self._parts.checkpoint.delivered, keep=self._keeps_repeats()
+            )
             try:
                 async with asyncio.timeout(RELEASE_SECONDS):
                     await self._moved.wait()

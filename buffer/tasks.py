@@ -57,6 +57,11 @@ class SupervisedTask:
         assert self._task is None, f"task {self._name} was started before"
         self._task = asyncio.create_task(self._supervise(), name=self._name)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it has come to its end: returned, stopped or cancelled; not when it died."""
+        return self._task is not None and self._task.done()
+
     async def join(self) -> None:
         """Waits until the coroutine function has returned. Cancellation: the task goes on."""
         if self._task is not None:
