@@ -233,7 +233,7 @@ def test_the_supervisor_loads_no_database_and_no_web_library():
         "import sys\n"
         "before = set(sys.modules)  # some packages load others as soon as Python starts\n"
         "import ingest.supervisor, ingest.cli_serve, ingest.logs\n"
-        "heavy = {'sqlalchemy', 'aiohttp', 'chdb', 'alembic', 'uvloop', 'numpy', 'schema', 'buffer'}\n"
+        "heavy = {'sqlalchemy', 'aiohttp', 'chdb', 'alembic', 'uvloop', 'numpy', 'buffer'}\n"
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )
     done = subprocess.run(
