@@ -20,13 +20,12 @@ holds one and appends to it; `adoption` drains those that have lost their worker
 
 **Threads and tasks.** The event loop owns all state. Each shard has three threads: one commits,
 one writes the checkpoint and looks at the disk, one reads. Blocks are built on a thread, one at a
-time.
-Each stream of each shard has a flusher task, so that one table's trouble holds up no other; a task
-that dies is started again, and seen while it is down (`tasks`).
+time. Each stream of each shard has a flusher task, so that one table's trouble holds up no other; a
+task that dies is started again, and seen while it is down (`tasks`).
 
 **The legal order of calls.** ``open``, ``start``; then ``repeat_of``, ``append``, ``room`` and
-``statistics`` in any order; then ``close`` (bounded by its grace), or ``terminate``. The sink is the
-caller's: made before ``open``, closed after ``close``.
+``statistics`` in any order; then ``close`` (bounded by its grace), or ``terminate``. The sink is
+the caller's: made before ``open``, closed after ``close``.
 
 **Three families of errors** (`errors`): `Unavailable` is the world's and may be tried again;
 `Broken` is ours and ends the worker; `Damaged` and `UnknownFormat` speak of files. What ClickHouse

@@ -69,6 +69,15 @@ def submission(*chunks, digest=None):
     return Submission(tuple(chunks), digest or os.urandom(16), rows, 0)
 
 
+async def append_for_ever(buffer):
+    while True:
+        await buffer.append(submission(metrics(*[1.0] * 100)))
+
+
+async def drained(buffer):
+    await until(lambda: buffer._delivery.is_drained)
+
+
 async def until(condition, seconds=10.0):
     async with asyncio.timeout(seconds):
         while not condition():
@@ -241,7 +250,7 @@ async def test_damage_is_set_aside_once_and_what_follows_is_delivered(yard):
     yard.sink.is_down = False
     for _ in range(3):
         buffer = await yard.open(options=options)
-        await until(lambda: buffer._delivery.is_drained)
+        await drained(buffer)
         await buffer.close(5.0)
         yard.opened.remove(buffer)
     found = [value for value in yard.values() if value != 0.5]
@@ -255,8 +264,7 @@ async def test_a_full_log_refuses_and_room_comes_back(yard):
     yard.sink.is_down = True
     buffer = await yard.open(options=options)
     with pytest.raises(LogFull):
-        for index in range(1_000):
-            await buffer.append(submission(metrics(*[float(index)] * 100)))
+        await append_for_ever(buffer)
     assert not await buffer.room(0.05, 4_000)
     yard.sink.is_down = False
     assert await buffer.room(20.0, 4_000)
