@@ -221,7 +221,10 @@ class Front:
             sql, slot = with_processes(statement), Slot.CONTROL
         elif statement.first_word == "KILL":
             sql = with_kill(statement)
-        job = self._job(asked, sql, session, classes=_CLASSES[statement.kind])
+        classes = _CLASSES[statement.kind]
+        if statement.first_word == "INSERT":
+            classes |= {"CONTROL"}  # what chDB calls INSERT … SELECT … SETTINGS
+        job = self._job(asked, sql, session, classes=classes)
         outcome = await asyncio.shield(self._engine.run(slot, job, session))
         if session is not None and statement.first_word in ("SET", "USE"):
             await self._engine.remember(session)
