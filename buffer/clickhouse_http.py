@@ -135,7 +135,7 @@ class BoundedHttpClient(HttpClientABC):  # type: ignore[misc]  # aiochclient has
     ) -> AsyncIterator[bytes]:
         """POST, the answer line by line, each with its line feed."""
         answer = await self._ask("POST", url, params, headers, data)
-        if answer and not answer.endswith(b"\n"):
+        if not answer.endswith(b"\n"):  # names and types come even where no row does
             raise ClickHouseFailure(200, _code_of(answer.decode(errors="replace")), "a torn answer")
         for line in answer.splitlines(keepends=True):
             yield line
