@@ -172,9 +172,13 @@ def _create_ledger(database: str, cluster: str | None) -> str:
 
 
 def _ledger_line(migration: Migration, database: str) -> str:
-    """An INSERT … SELECT: it is one statement without data behind it, for any interface."""
+    """An INSERT … SELECT: one statement without data behind it, for any interface.
+
+    Such an insert is never asynchronous, whatever the server's default, so it needs no setting;
+    and with a SETTINGS clause chDB takes it for a control statement.
+    """
     return (
         f"INSERT INTO {qualified(database, LEDGER)} (number, name, checksum, applied_at)"
         f" SELECT {migration.number}, {literal(migration.name)}, {literal(migration.checksum)},"
-        " now64(3, 'UTC') SETTINGS async_insert = 0"
+        " now64(3, 'UTC')"
     )
