@@ -41,9 +41,11 @@ clean:
 
 $(INSTALLED): pyproject.toml .ci/venv
 	@.ci/venv $(VENV)
-	$(BIN)/python -m pip install --quiet -e .
+	@echo "installing Charon and its embedded ClickHouse (about 200 MB, the first time)"
+	@$(BIN)/python -m pip install -qq -e .
 	@touch $@
 
 $(INSTALLED_DEV): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet -e . --group dev
+	@echo "installing what tests need"
+	@$(BIN)/python -m pip install -qq -e . --group dev
 	@touch $@

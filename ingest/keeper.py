@@ -109,7 +109,7 @@ class Keeper:
         await child.is_ready.wait()
         ready_at.append(asyncio.get_running_loop().time())
         self.was_ready.set()
-        self._log.info("ready", process=self.program.name, pid=child.pid, **child.details)
+        self._log.debug("ready", process=self.program.name, pid=child.pid, **child.details)
         if self._on_ready is not None:
             await self._on_ready(child)
 

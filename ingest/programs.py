@@ -110,6 +110,8 @@ def engine_program(
             "password": clickhouse.password,
             "database": settings.clickhouse_database,
             "threads": ENGINE_THREADS,
+            "log_level": settings.log_level,
+            "log_format": settings.log_format,
         }
 
     return Program(
