@@ -50,8 +50,19 @@ METRICS: tuple[Metric, ...] = (
     Metric("log_repeats", _C, "requests", "requests answered from the repeat window", ("state",)),
     Metric("task_failures", _C, "failures", "ends of tasks that must not end", ("task",)),
     Metric("log_segments_released", _C, "segments", "delivered segments deleted"),
+    Metric("delivery_rows", _C, "rows", "rows confirmed as stored", ("table",)),
+    Metric("delivery_batches", _C, "batches", "batches done with", ("table",)),
+    Metric("delivery_seconds", _H, "seconds", "one insert, to its confirmation", ("table",)),
+    Metric("delivery_failures", _C, "tries", "inserts that failed", ("table", "condition")),
+    Metric("delivery_unknown", _C, "inserts", "inserts of unknown outcome", ("table",)),
+    Metric("delivery_generations", _C, "batches", "batches sent under a new token", ("table",)),
+    Metric("delivery_troubled", _G, "boolean", "1 while a table is not delivered", ("table",)),
+    Metric("quarantined_rows", _C, "rows", "rows set aside as undeliverable", ("table",)),
+    Metric("damaged_ranges", _C, "ranges", "damaged ranges of the log set aside"),
+    Metric("shards_adopted", _C, "shards", "orphan shards taken over to be drained"),
+    Metric("shards_unreadable", _C, "shards", "shards whose directory could not be read"),
 )
-"""What the log side counts. Names get the server's prefix where they are exported."""
+"""What the buffer counts. Names get the server's prefix where they are exported."""
 
 
 class Metrics(Protocol):
