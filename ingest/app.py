@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler, Middleware
 
+_RESOURCE: web.RequestKey[web.AbstractResource | None] = web.RequestKey("resource")
+"""Where a request with doubled slashes went after all, for its count."""
+
 log = structlog.get_logger()
 
 
@@ -67,7 +70,7 @@ def _answering(on_broken: Callable[[Broken], None]) -> Middleware:
             raise  # the client has hung up: there is nobody to answer
         except Exception as error:  # noqa: BLE001 - the top of a request; no trace to a client
             response = _defect(request, error)
-        resource = request.match_info.route.resource
+        resource = request.get(_RESOURCE) or request.match_info.route.resource
         route = "unmatched" if resource is None else resource.canonical
         request.app[METRICS].count("requests", route=route, status=str(response.status))
         response.headers["Server"] = SERVER
@@ -85,7 +88,7 @@ async def _single_slashes(request: web.Request, handler: Handler) -> web.StreamR
     The SDK joins a base URL that ends in a slash with a path that begins with one, and follows no
     redirect.
     """
-    if request.match_info.http_exception is None or "//" not in request.path:
+    if "//" not in request.rel_url.raw_path:
         return await handler(request)
     path = "/" + "/".join(part for part in request.rel_url.raw_path.split("/") if part)
     url = request.rel_url.with_path(path, encoded=True, keep_query=True)
@@ -94,6 +97,7 @@ async def _single_slashes(request: web.Request, handler: Handler) -> web.StreamR
     match.add_app(request.app)
     match.freeze()
     again._match_info = match  # noqa: SLF001 - what the application does after its own resolving
+    request[_RESOURCE] = match.route.resource
     return await match.handler(again)
 
 

@@ -126,15 +126,16 @@ class Health:
         statistics = self._statistics()
         gauge = self._metrics.gauge
         gauge("writable", statistics.is_writable)
+        gauge("log_bytes", statistics.log_bytes)
+        gauge("log_segments", statistics.log_segments)
+        gauge("log_queue_bytes", statistics.queue_bytes)
         gauge("clickhouse_up", self._latency_ms["clickhouse"] is not None)
         gauge("catalogue_up", self._latency_ms["catalogue"] is not None)
         gauge("quarantine_rows", statistics.quarantine.rows)
         gauge("quarantine_bytes", statistics.quarantine.bytes)
         for name, table in statistics.tables.items():
-            gauge("table_ok", table.condition is TableCondition.OK, table=name)
             gauge("backlog_bytes", table.backlog_bytes, table=name)
             gauge("backlog_seconds", table.oldest_seconds, table=name)
-            gauge("delivered_rows", table.delivered_rows, table=name)
 
     async def _probe_one(self, name: str) -> None:
         started = time.monotonic()

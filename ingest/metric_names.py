@@ -40,8 +40,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("held_requests", _G, "requests", "requests held for room in the log"),
     Metric("backlog_bytes", _G, "bytes", "log not yet delivered, by table", ("table",)),
     Metric("backlog_seconds", _G, "seconds", "age of the oldest undelivered row read", ("table",)),
-    Metric("delivered_rows", _G, "rows", "rows delivered since the worker started", ("table",)),
-    Metric("table_ok", _G, "boolean", "1 while a table is delivered as it should be", ("table",)),
     Metric("quarantine_rows", _G, "rows", "rows set aside as undeliverable"),
     Metric("quarantine_bytes", _G, "bytes", "what is set aside, on disk"),
     Metric("writable", _G, "boolean", "1 while new rows can be made durable"),

@@ -136,8 +136,8 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         workers=settings.workers,
         metrics=metrics,
         health=health,
-        collect=lambda: _collect(metrics, health, admission),
     )
+    status.before_each(lambda: _collect(metrics, health, admission))
     app[appkeys.SETTINGS] = settings
     app[appkeys.AUTH] = auth
     app[appkeys.BUFFER] = buffer

@@ -51,7 +51,6 @@ class StatusBoard:
         directory: of the status files.
         slot: this worker's.
         workers: how many the server runs; slots are 0 … workers - 1.
-        collect: sets gauges just before a snapshot is taken.
     """
 
     def __init__(
@@ -62,14 +61,17 @@ class StatusBoard:
         workers: int,
         metrics: WorkerMetrics,
         health: Health,
-        collect: Callable[[], None] = lambda: None,
     ) -> None:
         self._directory = directory
         self._slot = slot
         self._workers = workers
         self._metrics = metrics
         self._health = health
-        self._collect = collect
+        self._collectors: list[Callable[[], None]] = []
+
+    def before_each(self, collect: Callable[[], None]) -> None:
+        """Call this before each snapshot, to set gauges of what is read and not counted."""
+        self._collectors.append(collect)
 
     def take_over(self) -> None:
         """Begin from the counters of the slot's former worker. Blocks; once, before serving."""
@@ -143,7 +145,8 @@ class StatusBoard:
         return living, stuck, missing
 
     def _own(self) -> Snapshot:
-        self._collect()
+        for collect in self._collectors:
+            collect()
         return Snapshot(
             slot=self._slot,
             pid=os.getpid(),

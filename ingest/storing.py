@@ -88,10 +88,10 @@ class Storing:
             async with self._admission.hold(size) as is_held:
                 if not is_held:
                     raise
-                return await self._hold(submission, full, is_gone)
+                return await self._hold(submission, size, full, is_gone)
 
     async def _hold(
-        self, submission: Submission, full: LogFull, is_gone: Callable[[], bool]
+        self, submission: Submission, size: int, full: LogFull, is_gone: Callable[[], bool]
     ) -> Receipt:
         spread = 1 + HOLD_JITTER * (2 * self._jitter() - 1)
         until = time.monotonic() + self._room_seconds_max * spread
@@ -99,7 +99,7 @@ class Storing:
             left = until - time.monotonic()
             if left <= 0 or self._is_stopping() or is_gone():
                 raise full
-            if await self._buffer.room(min(left, HOLD_SECONDS_STEP)):
+            if await self._buffer.room(min(left, HOLD_SECONDS_STEP), size):
                 try:
                     return await self._append(submission)
                 except LogFull as again:

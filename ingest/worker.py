@@ -75,8 +75,9 @@ class Worker:
                     ("status", parts.status.run),
                 )
             ]
+            watch = group.create_task(self._watch(parts), name="watch")
             await self._serve(parts)
-            for task in (*tasks, beat):
+            for task in (*tasks, watch, beat):
                 task.cancel()
         return self._exit_code
 
@@ -93,6 +94,9 @@ class Worker:
                 connections_max=_raise_descriptor_limit(),
             ),
             metrics=parts.metrics,
+        )
+        parts.status.before_each(
+            lambda: parts.metrics.gauge("connections", factory.connection_count)
         )
         listener = await asyncio.get_running_loop().create_server(
             factory, settings.host, settings.port, reuse_port=True, backlog=BACKLOG
@@ -128,6 +132,9 @@ class Worker:
     def _orphaned(self) -> None:
         self._is_orphan = True
         self._stop.set()
+
+    async def _watch(self, parts: Parts) -> None:
+        self._broken(await parts.buffer.broken())
 
     def _broken(self, error: Broken) -> None:
         """An invariant does not hold: the supervisor starts another, which recovers from disk."""

@@ -84,7 +84,7 @@ class MemoryBuffer:
             self._settle(submission, future)
         return future
 
-    async def room(self, timeout_seconds: float) -> bool:
+    async def room(self, timeout_seconds: float, size: int = 1) -> bool:
         self.room_asked.set()
         try:
             async with asyncio.timeout(timeout_seconds):
