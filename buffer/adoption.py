@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from buffer.flusher import Surroundings
     from buffer.opening import OpenShard, Storage
     from buffer.statistics import TableStatistics, TaskStatistics
+    from buffer.surroundings import Surroundings
 
 _log = structlog.get_logger()
 

@@ -16,8 +16,8 @@ from schema.streams import STREAMS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from buffer.flusher import ShardParts, Surroundings
     from buffer.statistics import TableStatistics, TaskStatistics
+    from buffer.surroundings import ShardParts, Surroundings
 
 RELEASE_SECONDS = 5.0
 """Between two looks for segments that may go: the repeat window lets them go by time alone."""

@@ -11,10 +11,10 @@ import structlog
 
 from buffer.disk import ThreadDisk
 from buffer.errors import Damaged, ShardTaken
-from buffer.flusher import ShardParts
 from buffer.quarantine import Quarantine
 from buffer.recovery import recover
 from buffer.shard import QUARANTINE_NAME, Shard, list_free
+from buffer.surroundings import ShardParts
 
 if TYPE_CHECKING:
     from pathlib import Path

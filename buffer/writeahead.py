@@ -15,12 +15,12 @@ from buffer.building import BlockBuilder
 from buffer.committer import Committer
 from buffer.delivery import Delivery
 from buffer.errors import Broken
-from buffer.flusher import Surroundings
 from buffer.frame import Receipt
 from buffer.opening import OpenShard, Storage, claim_or_create
 from buffer.repeats import RepeatWindow
 from buffer.room import Room
 from buffer.statistics import BufferStatistics
+from buffer.surroundings import Surroundings
 from buffer.tasks import SupervisedTask
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from buffer.building import BlockBuilder
 from buffer.checkpoint import Checkpoint
 from buffer.delivery import Delivery
 from buffer.disk import ThreadDisk
-from buffer.flusher import ShardParts, Surroundings
 from buffer.frame import Submission, framed_bytes
 from buffer.fs import RealFileSystem
 from buffer.log import Entry, Log
@@ -18,6 +17,7 @@ from buffer.lsn import Lsn
 from buffer.metrics import NoMetrics
 from buffer.options import BufferOptions
 from buffer.quarantine import Quarantine
+from buffer.surroundings import ShardParts, Surroundings
 from schema.rows import LogsRows, MetricsRows, name_shape
 from schema.streams import StreamKind
 

@@ -1,4 +1,4 @@
-"""The way to ClickHouse when it lies, cuts and keeps silent: a server of bytes, scripted by hand."""
+"""The way to ClickHouse when it lies, cuts and keeps silent: a server of bytes, scripted."""
 
 import asyncio
 import contextlib

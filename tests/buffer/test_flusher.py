@@ -408,7 +408,7 @@ async def test_memory_does_not_hold_a_batch_while_it_waits(rig):
     rig.start()
     await rig.until(lambda: rig.statistics().failures > 2)
     flusher = rig.delivery._flushers["mlop_metrics"]
-    assert flusher._frames is None
+    assert flusher._sender._frames is None
 
 
 async def test_other_tables_frames_do_not_hold_the_log(rig):
