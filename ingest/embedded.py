@@ -1,11 +1,13 @@
 """The embedded ClickHouse: `python -m ingest.embedded`, started by the supervisor.
 
-chDB in a process of its own, behind ClickHouse's HTTP interface on loopback. The rest of Charon talks to it as to
-any ClickHouse, and so can any client. Configuration and heartbeat go through the pipes of `ingest.lifeline`:
+chDB in a process of its own, behind ClickHouse's HTTP interface on loopback. The rest of Charon
+talks to it as to any ClickHouse, and so can any client. Configuration and heartbeat go through the
+pipes of `ingest.lifeline`:
 
     {"path", "host", "port", "user", "password", "database", "threads"}   →   ready {"port"}
 
-On SIGTERM or the supervisor's end: no new connections, SELECTs are killed, inserts finish, the engine is closed.
+On SIGTERM or the supervisor's end: no new connections, SELECTs are killed, inserts finish, and the
+engine is closed.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import structlog
 import uvloop
 from aiohttp import web
 
+from ingest import logs
 from ingest.embedded_engine import Engine
 from ingest.embedded_errors import EngineError
 from ingest.embedded_http import Front
@@ -75,24 +78,26 @@ async def _serve_http(front: Front, lifeline: Lifeline, stop: asyncio.Event) -> 
     await stop.wait()
     sweeper.cancel()
     await site.stop()
-    await front.kill_reads()
     async with asyncio.timeout(FINISH_SECONDS_MAX):
-        await front.finish_inserts()
+        await front.finish()
     await runner.cleanup()
-    front.sessions.close()
     log.info("clickhouse_stopped")
 
 
 async def _sweep(front: Front) -> None:
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
-        front.sessions.close_idle()
+        front.close_idle_sessions()
 
 
 def main() -> int:
     """The process, from its configuration to its exit status."""
     lifeline = Lifeline.take()
-    path = Path(lifeline.config["path"])
+    config = lifeline.config
+    logs.set_up(
+        config.get("log_level", "info"), config.get("log_format", "console"), process="clickhouse"
+    )
+    path = Path(config["path"])
     try:
         lock = PathLock(path)
     except PathTaken as error:

@@ -1,7 +1,7 @@
 """Answers: headers as ClickHouse sends them, errors, and a SELECT's rows streamed as they come.
 
-A SELECT writes into a pipe (`INTO OUTFILE '/proc/self/fd/n'`), so that any format is streamed in bounded memory and
-a slow client slows the query down instead of filling it up.
+A SELECT writes into a pipe (`INTO OUTFILE '/proc/self/fd/n'`), so that any format is streamed in
+bounded memory, and a slow client slows the query down instead of filling this process up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ingest.embedded_errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from ingest.embedded_engine import Outcome
+    from ingest.embedded_connection import Outcome
 
 PIPE_BYTES: Final = 2**20
 HELD_BYTES_MAX: Final = 4 * 2**20
@@ -131,8 +131,9 @@ class RowsPipe:
 
 async def stream_select(
     request: web.Request,
-    statement_into: Callable[[str], tuple[str, str]],
-    run: Callable[[str], Awaitable[Outcome]],
+    text_into: Callable[[str], tuple[str, str]],
+    run: Callable[[str, Callable[[], None]], asyncio.Task[Outcome]],
+    end: Callable[[asyncio.Task[Outcome]], Awaitable[None]],
     *,
     query_id: str,
     timezone: str,
@@ -140,43 +141,43 @@ async def stream_select(
     """Runs a SELECT and sends its rows.
 
     Args:
-        statement_into: from a file's name to the SELECT that writes into it, and its format's name.
-        run: runs such a text to its end.
+        request: to be answered.
+        text_into: from a file's name to the SELECT that writes into it, and its format's name.
+        run: starts such a text, and calls its second argument when it has ended.
+        end: kills what `run` started.
+        query_id: for the answer's headers.
+        timezone: for the answer's headers.
 
     Raises:
         EngineError: the statement failed before anything was sent.
 
-    Cancellation: the pipe is closed; the statement is the caller's to kill.
+    Cancellation: the statement is killed.
     """
     pipe = RowsPipe()
+    await pipe.open()
+    sql, format_name = text_into(pipe.name)
+    task: asyncio.Task[Outcome] | None = None
     try:
-        await pipe.open()
-        sql, format_name = statement_into(pipe.name)
-    except BaseException:
-        pipe.end_writing()
-        pipe.close()
-        raise
-    task = asyncio.ensure_future(run(sql))
-    task.add_done_callback(lambda _: pipe.end_writing())
-    try:
+        task = run(sql, pipe.end_writing)
         held = bytearray()
         while len(held) <= HELD_BYTES_MAX and (piece := await pipe.rows.read(STEP_BYTES)):
             held += piece
         if len(held) <= HELD_BYTES_MAX:
-            return whole_answer(await task, bytes(held), query_id, timezone, format_name)
+            outcome = await asyncio.shield(task)
+            return whole_answer(outcome, bytes(held), query_id, timezone, format_name)
         headers = answer_headers(query_id, timezone, format_name)
         return await _stream(request, pipe, held, task, headers)
     finally:
         pipe.close()
-        # Nobody may be left to take its exception.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if task is not None and not task.done():
+            await asyncio.shield(asyncio.ensure_future(end(task)))
 
 
 async def _stream(
     request: web.Request,
     pipe: RowsPipe,
     held: bytearray,
-    task: asyncio.Future[Outcome],
+    task: asyncio.Task[Outcome],
     headers: Mapping[str, str],
 ) -> web.StreamResponse:
     tag = secrets.token_hex(8)
@@ -188,12 +189,12 @@ async def _stream(
     while piece := await pipe.rows.read(STEP_BYTES):
         await response.write(piece)
     try:
-        await task
+        await asyncio.shield(task)
     except EngineError as error:
         # As ClickHouse ends a broken answer: the exception between marks, and no last chunk.
         text = f"{error.text}\n".encode()
-        mark = f"\r\n__exception__\r\n{tag}\r\n".encode()
-        await response.write(mark + text + f"{len(text)} {tag}\r\n__exception__\r\n".encode())
+        await response.write(f"\r\n__exception__\r\n{tag}\r\n".encode() + text)
+        await response.write(f"{len(text)} {tag}\r\n__exception__\r\n".encode())
         if request.transport is not None:
             request.transport.close()
         return response

@@ -1,107 +1,116 @@
-"""A request's body: decompressed as it comes, its head split from its data, the data in memory of its own.
+"""A request's body: decompressed as it comes, and an insert's data in memory of its own.
 
-The data goes into a memfd, which the engine reads as a file: `INSERT … FROM INFILE '/proc/self/fd/n'` is the one
-way on which chDB reports every failure.
+The data goes into a memfd, which the engine reads as a file: `INSERT … FROM INFILE
+'/proc/self/fd/n'` is the one way on which chDB reports every failure.
 """
 
 from __future__ import annotations
 
 import os
-import zlib
 from typing import TYPE_CHECKING, Final, Protocol
 
 import lz4.frame
 
+from ingest.body_decoding import BadEncoding, BodyDecoder, BodyTooLarge, UnknownEncoding
 from ingest.embedded_errors import refuse
 from ingest.embedded_statement import QUERY_CHARS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
-DATA_BYTES_MAX: Final = 2 * 2**30
-STEP_BYTES: Final = 2**20
+DATA_BYTES_MAX: Final = 2**30
+"""Of one insert. 3,000,000 rows are about 200 MB."""
+ALL_DATA_BYTES_MAX: Final = 2 * 2**30
+"""Of all inserts under way: what waits for the engine waits in memory."""
+_STEP_BYTES: Final = 2**20
 
 
-class _Decompressor(Protocol):
-    def decompress(self, data: bytes, /) -> bytes: ...
+class _Decoder(Protocol):
+    def feed(self, data: bytes) -> Iterator[bytes]: ...
+    def finish(self) -> None: ...
+
+
+class InsertRoom:
+    """The memory that inserts' data may take, together."""
+
+    def __init__(self, bytes_max: int = ALL_DATA_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._taken = 0
+
+    def take(self, size: int) -> None:
+        """Reserves.
+
+        Raises:
+            EngineError: 241, which clients take for a passing shortage.
+        """
+        if self._taken + size > self._bytes_max:
+            raise refuse(
+                241,
+                "MEMORY_LIMIT_EXCEEDED",
+                f"The data of inserts under way would pass {self._bytes_max} bytes",
+            )
+        self._taken += size
+
+    def give_back(self, size: int) -> None:
+        """Ends a reservation."""
+        self._taken -= size
 
 
 class DataFile:
     """Data of an INSERT, in anonymous memory that the kernel frees with the descriptor."""
 
-    def __init__(self) -> None:
-        self.descriptor = os.memfd_create("insert", os.MFD_CLOEXEC)
-        self.size = 0
+    def __init__(self, room: InsertRoom) -> None:
+        self._room = room
+        self._descriptor = os.memfd_create("insert", os.MFD_CLOEXEC)
+        self._size = 0
 
     @property
     def name(self) -> str:
         """A path that this process, the engine included, can open."""
-        return f"/proc/self/fd/{self.descriptor}"
+        return f"/proc/self/fd/{self._descriptor}"
 
     def write(self, data: bytes) -> None:
         """Appends.
 
         Raises:
-            EngineError: more than DATA_BYTES_MAX.
+            EngineError: more than one insert, or all together, may have.
         """
-        self.size += len(data)
-        if self.size > DATA_BYTES_MAX:
+        if self._size + len(data) > DATA_BYTES_MAX:
             raise refuse(
-                307, "QUERY_IS_TOO_LARGE", f"An insert's data is at most {DATA_BYTES_MAX} bytes"
+                229, "QUERY_IS_TOO_LARGE", f"An insert's data is at most {DATA_BYTES_MAX} bytes"
             )
+        self._room.take(len(data))
+        self._size += len(data)
         view = memoryview(data)
         while view:
-            view = view[os.write(self.descriptor, view) :]
+            view = view[os.write(self._descriptor, view) :]
 
     def close(self) -> None:
         """Frees the memory."""
-        os.close(self.descriptor)
+        os.close(self._descriptor)
+        self._room.give_back(self._size)
+        self._size = 0
 
 
 async def decoded(body: AsyncIterator[bytes], encoding: str) -> AsyncGenerator[bytes]:
-    """The body's bytes without their Content-Encoding.
+    """The body's bytes without their Content-Encoding, in pieces of at most 1 MiB.
 
     Raises:
-        EngineError: an encoding that is unknown (48) or does not hold (36).
+        EngineError: an encoding that is unknown (48), or that the bytes are not in (36): a body
+            that was cut short is an error, never a shorter body.
     """
-    encoding = encoding.strip().lower()
-    if encoding in ("", "identity"):
-        async for piece in body:
-            yield piece
-        return
-    decompressor = _decompressor(encoding)
-    async for piece in body:
-        for at in range(0, len(piece), STEP_BYTES):
-            try:
-                out = decompressor.decompress(piece[at : at + STEP_BYTES])
-            except (zlib.error, RuntimeError, OSError, EOFError, ValueError) as error:
-                raise refuse(36, "BAD_ARGUMENTS", f"The body is not {encoding}: {error}") from error
-            if out:
-                yield out
-
-
-def _decompressor(encoding: str) -> _Decompressor:
-    match encoding:
-        case "gzip" | "x-gzip":
-            return zlib.decompressobj(16 + zlib.MAX_WBITS)
-        case "deflate":
-            return zlib.decompressobj()
-        case "lz4":
-            decompressor: _Decompressor = lz4.frame.LZ4FrameDecompressor()
-            return decompressor
-        case "zstd":
-            return _zstd()
-        case _:
-            raise refuse(48, "NOT_IMPLEMENTED", f"Content-Encoding {encoding!r} is not offered")
-
-
-def _zstd() -> _Decompressor:
     try:
-        from compression.zstd import ZstdDecompressor  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415
-    except ImportError:
-        from backports.zstd import ZstdDecompressor  # noqa: PLC0415
-    decompressor: _Decompressor = ZstdDecompressor()
-    return decompressor
+        decoder = _decoder(encoding.strip().lower())
+        async for piece in body:
+            for out in decoder.feed(piece):
+                yield out
+        decoder.finish()
+    except UnknownEncoding as error:
+        raise refuse(48, "NOT_IMPLEMENTED", f"{error}; lz4 too") from error
+    except BadEncoding as error:
+        raise refuse(36, "BAD_ARGUMENTS", str(error)) from error
+    except BodyTooLarge as error:
+        raise refuse(229, "QUERY_IS_TOO_LARGE", str(error)) from error
 
 
 async def read_head(pieces: AsyncIterator[bytes]) -> bytes:
@@ -112,3 +121,35 @@ async def read_head(pieces: AsyncIterator[bytes]) -> bytes:
         if len(head) > QUERY_CHARS_MAX:
             break
     return bytes(head)
+
+
+def _decoder(encoding: str) -> _Decoder:
+    if encoding == "lz4":
+        return _Lz4Decoder()
+    return BodyDecoder(encoding, DATA_BYTES_MAX)
+
+
+class _Lz4Decoder:
+    """LZ4 frames, one after another, as `BodyDecoder` takes the rest."""
+
+    def __init__(self) -> None:
+        self._frame: lz4.frame.LZ4FrameDecompressor | None = None
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        while data or (self._frame is not None and not self._frame.needs_input):
+            if self._frame is None:
+                self._frame = lz4.frame.LZ4FrameDecompressor()
+            try:
+                out = self._frame.decompress(data, _STEP_BYTES)
+            except (RuntimeError, EOFError) as error:
+                raise BadEncoding(f"the body is not valid lz4: {error}") from error
+            data = b""
+            if self._frame.eof:
+                data = self._frame.unused_data or b""
+                self._frame = None
+            if out:
+                yield out
+
+    def finish(self) -> None:
+        if self._frame is not None:
+            raise BadEncoding("the body ends before its lz4 frame does")

@@ -1,7 +1,8 @@
 """What the engine is told at start: its size, and what a client may do.
 
-chDB reads ClickHouse's own configuration files, access rights and constraints on settings included, so what is
-refused to clients is refused by the engine itself. The front (`embedded_statement`) adds what no right covers.
+chDB reads ClickHouse's own configuration files, access rights and constraints on settings included,
+so what is refused to clients is refused by the engine itself. The front (`embedded_statement`) adds
+what no right covers.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ CONFIG_FILE: Final = "charon-engine.xml"
 USERS_FILE: Final = "charon-users.xml"
 
 RIGHTS: Final = (
-    "GRANT SHOW, SELECT, INSERT, ALTER, CHECK, CREATE DATABASE, CREATE TABLE, CREATE VIEW, "
-    "CREATE TEMPORARY TABLE, DROP, UNDROP TABLE, TRUNCATE, OPTIMIZE, KILL QUERY, SYSTEM MERGES, "
-    "SYSTEM TTL MERGES, SYSTEM FLUSH, SYSTEM DROP CACHE, SYSTEM VIEWS ON *.*",
+    (
+        "GRANT SHOW, SELECT, INSERT, ALTER, CHECK, CREATE DATABASE, CREATE TABLE, CREATE VIEW, "
+        "CREATE TEMPORARY TABLE, DROP, UNDROP TABLE, TRUNCATE, OPTIMIZE, KILL QUERY, "
+        "SYSTEM MERGES, SYSTEM TTL MERGES, SYSTEM FLUSH, SYSTEM DROP CACHE, SYSTEM VIEWS ON *.*"
+    ),
     # chDB's `default` shows files of the machine as tables.
     "REVOKE SHOW TABLES, SELECT, INSERT, CREATE TABLE, CREATE VIEW ON default.*",
 )
-"""Everything that works on tables; none of the sources (FILE, URL, REMOTE, S3, MYSQL and the like), no dictionary,
-function, user, named collection or backup, no SYSTEM SHUTDOWN. What is not granted is refused, whatever the next
-version invents."""
+"""Everything that works on tables; none of the sources (FILE, URL, REMOTE, S3, MYSQL and the like),
+no dictionary, function, user, named collection or backup, no SYSTEM SHUTDOWN. What is not granted
+is refused, whatever the next version invents."""
 
 FIXED_SETTINGS: Final = (
     # They name a file that an answer or an error would show, or that would be written.
@@ -73,8 +76,8 @@ def write_config(path: Path, limits: EngineLimits) -> Path:
 
 
 def _config_xml(users: Path, path: Path, limits: EngineLimits) -> str:
-    # Pools and caches of a server with hundreds of gigabytes are the defaults; these suit two cores. Fewer merges
-    # at once than two would let one long merge hold up the small ones.
+    # The defaults are those of a server with hundreds of gigabytes; these suit two cores. Fewer
+    # merges at once than two threads' would let one long merge hold up the small ones.
     numbers = {
         "max_server_memory_usage": limits.memory_bytes_max,
         "background_pool_size": 2,

@@ -1,4 +1,4 @@
-"""What the embedded engine's failures look like to a ClickHouse client: code, name, text, HTTP status."""
+"""What the engine's failures look like to a ClickHouse client: code, name, text, HTTP status."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ UNKNOWN_EXCEPTION: Final = 1002
 
 # Source: ClickHouse, src/Server/HTTP/exceptionCodeToHTTPStatus.cpp; all other codes are 500.
 _STATUSES: Final[dict[int, tuple[int, ...]]] = {
-    400: (6, 15, 16, 25, 26, 36, 38, 41, 53, 62, 69, 72, 117, 127, 167, 168, 171, 223, 224, 268)
-    + (27, 321, 376, 427, 441, 675, 676),
+    400: (
+        *(6, 8, 15, 25, 26, 27, 36, 37, 38, 41, 44, 53, 62, 72, 117, 123, 167, 168),
+        *(223, 321, 376, 427, 441, 675, 676),
+    ),
     401: (194,),
-    403: (192, 193, 497, 511, 516),
-    404: (46, 47, 50, 56, 60, 63, 73, 78, 81, 115, 152, 336),
+    403: (192, 193, 497, 512, 516),
+    404: (46, 47, 50, 56, 60, 63, 73, 78, 81, 115, 152, 336, 511),
     408: (159,),
     411: (381,),
-    413: (307,),
+    413: (229,),
+    415: (779,),
     501: (48,),
     503: (76, 209, 439),
 }
@@ -29,34 +32,31 @@ _STATUS_OF: Final = {code: status for status, codes in _STATUSES.items() for cod
 class EngineError(Exception):
     """One exception of ClickHouse, raised by the engine or by this front in its manner."""
 
-    def __init__(self, code: int, name: str, text: str, *, status: int | None = None) -> None:
+    def __init__(self, code: int, name: str, text: str) -> None:
         super().__init__(text)
         self.code = code
         self.name = name
         self.text = text
-        self.status = status if status is not None else _STATUS_OF.get(code, 500)
+        self.status = _STATUS_OF.get(code, 500)
 
 
-def refuse(code: int, name: str, message: str, *, status: int | None = None) -> EngineError:
+def refuse(code: int, name: str, message: str) -> EngineError:
     """An error made here, worded as the engine words its own."""
-    return EngineError(
-        code, name, f"Code: {code}. DB::Exception: {message} ({name})", status=status
-    )
+    return EngineError(code, name, f"Code: {code}. DB::Exception: {message} ({name})")
 
 
 def parse_error(text: str, version: str) -> EngineError:
-    """The engine's text as an error: the first `Code: n.` and the last `(NAME)` are reliable, nothing else is."""
+    """The engine's text as an error.
+
+    The first `Code: n.` and the last `(NAME)` are reliable, nothing else is. What has no code is
+    given ClickHouse's own code for that, 1002.
+    """
     text = text.strip()
-    at = text.find("Code: ")
-    text = text[at:] if at >= 0 else text
+    text = text[max(0, text.find("Code: ")) :]
     code = _CODE.match(text)
     names = _NAME.findall(text)
     if code is None:
-        return EngineError(
-            UNKNOWN_EXCEPTION,
-            "UNKNOWN_EXCEPTION",
-            f"Code: {UNKNOWN_EXCEPTION}. DB::Exception: {text} (UNKNOWN_EXCEPTION) (version {version})",
-        )
-    if not text.endswith(f"(version {version})"):
+        return refuse(UNKNOWN_EXCEPTION, "UNKNOWN_EXCEPTION", text)
+    if version and not text.endswith(f"(version {version})"):
         text = f"{text} (version {version})"
     return EngineError(int(code.group(1)), names[-1] if names else "UNKNOWN_EXCEPTION", text)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 
 from ingest.embedded_answers import error_answer, stream_select, whole_answer
-from ingest.embedded_body import DataFile, decoded, read_head
-from ingest.embedded_engine import Engine, Job, Outcome, SessionConnection, Slot
+from ingest.embedded_body import DataFile, InsertRoom, decoded, read_head
+from ingest.embedded_connection import Job, Outcome
+from ingest.embedded_engine import Engine, Slot
 from ingest.embedded_errors import EngineError, refuse
 from ingest.embedded_query_ids import reads_processes, with_kill, with_processes
 from ingest.embedded_request import Asked, Door, read_request
-from ingest.embedded_sessions import Sessions
+from ingest.embedded_sessions import Session, Sessions
 from ingest.embedded_statement import (
     QUERY_CHARS_MAX,
     Statement,
@@ -27,9 +28,15 @@ from ingest.embedded_statement import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
-SYNTAX_ERROR: Final = 62
+READS_MAX: Final = 64
+"""SELECTs under way or waiting; more are refused at once, as ClickHouse does."""
+_FORM: Final = "multipart/form-data"
+_SYNTAX_ERROR: Final = 62
+_KILL_TRIES: Final = 50
+_KILL_SECONDS: Final = 0.1
+_READING: Final = (StatementKind.SELECT, StatementKind.DESCRIBE)
 
 _CLASSES: Final = {
     StatementKind.SELECT: frozenset({"READ_ONLY"}),
@@ -47,33 +54,47 @@ _SLOTS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request, read as far as its statement."""
+
+    request: web.Request
+    asked: Asked
+    statement: Statement
+    data: bytes = field(repr=False)
+    """Of an INSERT: the part of its data that was read along with its head."""
+    body: AsyncIterator[bytes] = field(repr=False)
+
+
 class Front:
     """The handlers and what they share."""
 
     def __init__(self, engine: Engine, door: Door) -> None:
         self._engine = engine
         self._door = door
-        self.sessions = Sessions(engine)
+        self._sessions = Sessions(engine)
+        self._room = InsertRoom()
         self._work: set[asyncio.Task[Outcome]] = set()
-        self._reads: set[str] = set()
+        self._reads: dict[asyncio.Task[Outcome], Job] = {}
 
     def app(self) -> web.Application:
-        """The application; serve it with `auto_decompress=False` and `handler_cancellation=True`."""
+        """The application; serve it with `auto_decompress=False`, `handler_cancellation=True`."""
         app = web.Application()
         app.router.add_get("/ping", self._ping)
-        app.router.add_get("/replicas_status", self._ping)
-        app.router.add_route("*", "/", self._handle)
+        app.router.add_route("GET", "/", self._handle)
+        app.router.add_route("POST", "/", self._handle)
         return app
 
-    async def kill_reads(self) -> None:
-        """Ends every SELECT under way: on the way down they only delay the inserts."""
-        for query_id in list(self._reads):
-            await self._engine.kill(query_id)
+    def close_idle_sessions(self) -> None:
+        """Once a second."""
+        self._sessions.close_idle()
 
-    async def finish_inserts(self) -> None:
-        """Waits for all that was handed to the engine, clients gone or not."""
+    async def finish(self) -> None:
+        """Ends SELECTs, which on the way down only delay inserts, and waits for all the rest."""
+        await asyncio.gather(*(self._end(task, job) for task, job in list(self._reads.items())))
         if self._work:
             await asyncio.wait(self._work)
+        self._sessions.close()
 
     async def _ping(self, _request: web.Request) -> web.Response:
         return web.Response(text="Ok.\n")
@@ -82,59 +103,31 @@ class Front:
         query_id = ""
         try:
             self._door.check(request.headers, request.query)
-            async with aclosing(
-                decoded(request.content.iter_any(), request.headers.get("Content-Encoding", ""))
-            ) as body:
+            encoding = request.headers.get("Content-Encoding", "")
+            async with aclosing(decoded(request.content.iter_any(), encoding)) as body:
+                is_form = request.content_type == _FORM
                 pairs = [*request.query.items()]
-                if request.content_type == "multipart/form-data":
+                if is_form:
                     pairs += await _form_fields(request)
                 asked = read_request(request.method, pairs, request.headers)
                 query_id = asked.query_id
-                return await self._answer(request, asked, body)
+                statement, data = await self._read(asked, body, is_whole=is_form)
+                if statement is None:
+                    return web.Response(text="Ok.\n")
+                return await self._answer(_Call(request, asked, statement, data, body))
         except EngineError as error:
             return error_answer(error, query_id)
 
-    async def _answer(
-        self, request: web.Request, asked: Asked, body: AsyncIterator[bytes]
-    ) -> web.StreamResponse:
-        head = b"" if request.content_type == "multipart/form-data" else None
-        statement, data = await self._read(asked, body, head)
-        if statement is None:
-            return web.Response(text="Ok.\n")
-        if asked.is_repeatable and statement.kind not in (
-            StatementKind.SELECT,
-            StatementKind.DESCRIBE,
-        ):
-            raise refuse(
-                164,
-                "READONLY",
-                "Cannot execute query in readonly mode. For queries over HTTP, method GET implies readonly",
-            )
-        async with AsyncExitStack() as stack:
-            session = None
-            if asked.session_id is not None:
-                session = await stack.enter_async_context(
-                    self.sessions.use(
-                        asked.session_id, asked.session_seconds, must_exist=asked.must_exist
-                    )
-                )
-            if statement.kind is StatementKind.INSERT_DATA:
-                return await self._insert(asked, statement, data, body, session)
-            if statement.kind is StatementKind.SELECT and not reads_processes(statement):
-                return await self._select(request, asked, statement, session)
-            return await self._plain(asked, statement, session)
-
     async def _read(
-        self, asked: Asked, body: AsyncIterator[bytes], head: bytes | None
+        self, asked: Asked, body: AsyncIterator[bytes], *, is_whole: bool
     ) -> tuple[Statement | None, bytes]:
-        """The statement, and the part of its data that was read along with it."""
+        """The statement, from URL and body together as ClickHouse takes them."""
         refused = self._engine.refused_functions
         if asked.query:
             statement = read_statement(asked.query, refused)
             if statement.kind is StatementKind.INSERT_DATA:
                 return statement, _encoded(asked.query[statement.data_start :])
-        if head is None:
-            head = await read_head(body)
+        head = b"" if is_whole else await read_head(body)
         text = f"{asked.query}\n" * bool(asked.query) + head.decode(errors="surrogateescape")
         if not text.strip():
             return None, b""
@@ -146,88 +139,85 @@ class Front:
         _encoded(statement.text)
         return statement, b""
 
-    async def _insert(
-        self,
-        asked: Asked,
-        statement: Statement,
-        data: bytes,
-        body: AsyncIterator[bytes],
-        session: SessionConnection | None,
-    ) -> web.Response:
-        file = DataFile()
+    async def _answer(self, call: _Call) -> web.StreamResponse:
+        statement = call.statement
+        if call.asked.is_get and statement.kind not in _READING:
+            raise refuse(
+                164, "READONLY", "Cannot execute query in readonly mode: GET implies readonly"
+            )
+        if statement.kind is StatementKind.INSERT_DATA:
+            return await self._insert(call)
+        if statement.kind is StatementKind.SELECT and not reads_processes(statement):
+            return await self._select(call)
+        return await self._plain(call)
+
+    async def _insert(self, call: _Call) -> web.Response:
+        file = DataFile(self._room)
         try:
-            file.write(data)
-            async for piece in body:
+            file.write(call.data)
+            async for piece in call.body:
                 file.write(piece)
+            job = self._job(call, insert_from(call.statement, file.name))
         except BaseException:
             file.close()
             raise
-        job = self._job(asked, insert_from(statement, file.name), session)
-        task = asyncio.create_task(self._run_insert(job, file, session))
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
         # A client that goes away does not undo an insert whose data is all here.
-        outcome = await asyncio.shield(task)
-        return whole_answer(outcome, b"", asked.query_id, self._engine.timezone, None)
+        outcome = await asyncio.shield(self._begin(Slot.INSERT, job, call.asked, file.close))
+        return whole_answer(outcome, b"", job.query_id, self._engine.timezone, None)
 
-    async def _run_insert(
-        self, job: Job, file: DataFile, session: SessionConnection | None
-    ) -> Outcome:
-        try:
-            return await self._engine.run(Slot.INSERT, job, session)
-        finally:
-            file.close()
-
-    async def _select(
-        self,
-        request: web.Request,
-        asked: Asked,
-        statement: Statement,
-        session: SessionConnection | None,
-    ) -> web.StreamResponse:
+    async def _select(self, call: _Call) -> web.StreamResponse:
+        if len(self._reads) >= READS_MAX:
+            raise refuse(
+                202, "TOO_MANY_SIMULTANEOUS_QUERIES", f"Too many simultaneous queries: {READS_MAX}"
+            )
+        asked = call.asked
         settings = {"max_execution_time": str(self._engine.limits.read_seconds), **asked.settings}
+        classes = _CLASSES[call.statement.kind]
         job = replace(
-            self._job(asked, statement.text, session, classes=_CLASSES[statement.kind]),
+            self._job(call, call.statement.text),
             settings=settings,
+            checked=call.statement.text,
+            classes=classes,
         )
-        self._reads.add(asked.query_id)
+
+        def run(sql: str, when_done: Callable[[], None]) -> asyncio.Task[Outcome]:
+            task = self._begin(Slot.READ, replace(job, sql=sql), asked, when_done)
+            self._reads[task] = job
+            task.add_done_callback(self._reads.pop)
+            return task
+
         try:
             return await stream_select(
-                request,
-                lambda file: select_into(statement, file, asked.default_format),
-                lambda sql: self._engine.run(Slot.READ, replace(job, sql=sql), session),
+                call.request,
+                lambda file: select_into(call.statement, file, asked.default_format),
+                run,
+                lambda task: self._end(task, job),
                 query_id=asked.query_id,
                 timezone=self._engine.timezone,
             )
         except EngineError as error:
-            if error.code != SYNTAX_ERROR:
+            if error.code != _SYNTAX_ERROR:
                 raise
-            # Ours may be the fault (a column named `format` at the end): as it was sent, then.
-            return await self._plain(asked, statement, session)
-        except asyncio.CancelledError:
-            await asyncio.shield(self._engine.kill(asked.query_id))
-            raise
-        except ConnectionError:
-            await self._engine.kill(asked.query_id)
-            raise
-        finally:
-            self._reads.discard(asked.query_id)
+            # Our INTO may be at fault (a column named `format` at the end): as it was sent, then.
+            return await self._plain(call)
 
-    async def _plain(
-        self, asked: Asked, statement: Statement, session: SessionConnection | None
-    ) -> web.Response:
+    async def _plain(self, call: _Call) -> web.Response:
+        statement, asked = call.statement, call.asked
         sql, slot = statement.text, _SLOTS[statement.kind]
-        if statement.kind is StatementKind.SELECT:
+        if statement.kind is StatementKind.SELECT and reads_processes(statement):
             sql, slot = with_processes(statement), Slot.CONTROL
         elif statement.first_word == "KILL":
             sql = with_kill(statement)
         classes = _CLASSES[statement.kind]
         if statement.first_word == "INSERT":
             classes |= {"CONTROL"}  # what chDB calls INSERT … SELECT … SETTINGS
-        job = self._job(asked, sql, session, classes=classes)
-        outcome = await asyncio.shield(self._engine.run(slot, job, session))
-        if session is not None and statement.first_word in ("SET", "USE"):
-            await self._engine.remember(session)
+        job = replace(
+            self._job(call, sql),
+            checked=statement.text,
+            classes=classes,
+            changes_session=statement.first_word in ("SET", "USE"),
+        )
+        outcome = await asyncio.shield(self._begin(slot, job, asked))
         at = output_format(statement)
         name = asked.default_format if at is None else statement.tokens[at + 1].text
         return whole_answer(
@@ -235,45 +225,67 @@ class Front:
             outcome.body,
             asked.query_id,
             self._engine.timezone,
-            name if outcome.body else None,
+            name if statement.kind in _READING or outcome.body else None,
         )
 
-    def _job(
-        self,
-        asked: Asked,
-        sql: str,
-        session: SessionConnection | None,
-        *,
-        classes: frozenset[str] | None = None,
-    ) -> Job:
-        return Job(
-            sql,
-            asked.query_id,
-            self._database(asked, session),
-            asked.settings,
-            asked.params,
-            asked.default_format,
-            classes,
-            checked="" if classes is None else sql,
-        )
+    def _job(self, call: _Call, sql: str) -> Job:
+        asked = call.asked
+        return Job(sql, asked.query_id, "", asked.settings, asked.params, asked.default_format)
 
-    def _database(self, asked: Asked, session: SessionConnection | None) -> str:
-        return (
-            asked.database
-            or (session.database if session is not None else "")
-            or self._engine.database
-        )
+    def _begin(
+        self, slot: Slot, job: Job, asked: Asked, when_done: Callable[[], None] | None = None
+    ) -> asyncio.Task[Outcome]:
+        """Hands a job to the engine; it ends by itself, whether or not its request waits.
+
+        Its files and its session are its own until then.
+        """
+        session: Session | None = None
+        try:
+            if asked.session_id is not None:
+                session = self._sessions.find(asked.session_id, must_exist=asked.must_exist)
+                session.take(asked.session_seconds)
+        except EngineError:
+            if when_done is not None:
+                when_done()
+            raise
+        current = session.connection.database if session is not None else ""
+        job = replace(job, database=asked.database or current or self._engine.database)
+        task = asyncio.create_task(self._run(slot, job, session, when_done))
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        # Where the request is gone, nobody takes its exception.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    async def _run(
+        self, slot: Slot, job: Job, session: Session | None, when_done: Callable[[], None] | None
+    ) -> Outcome:
+        try:
+            connection = session.connection if session is not None else None
+            return await self._engine.run(slot, job, connection)
+        finally:
+            if session is not None:
+                session.release()
+            if when_done is not None:
+                when_done()
+
+    async def _end(self, task: asyncio.Task[Outcome], job: Job) -> None:
+        """Kills a SELECT that nobody reads: before it starts, or as soon as the engine sees it."""
+        job.is_void.set()
+        for _ in range(_KILL_TRIES):
+            if task.done():
+                return
+            await self._engine.kill(job.query_id)
+            await asyncio.wait({task}, timeout=_KILL_SECONDS)
 
 
 async def _form_fields(request: web.Request) -> list[tuple[str, str]]:
     """The query and its parameters, as clients send them when they do not fit a URL."""
     fields: list[tuple[str, str]] = []
     async for part in await request.multipart():
-        if not hasattr(part, "filename") or part.filename is not None or part.name is None:
+        if not isinstance(part, BodyPartReader) or part.name is None or part.filename is not None:
             raise refuse(
-                48,
-                "NOT_IMPLEMENTED",
-                "External data (tables sent along with a query) is not offered here",
+                48, "NOT_IMPLEMENTED", "External data (tables sent with a query) is not offered"
             )
         fields.append((part.name, (await part.read(decode=True)).decode()))
     return fields

@@ -1,7 +1,7 @@
 """SQL text → tokens, as ClickHouse's lexer cuts it: comments gone, quoted things told from words.
 
-It need not know the grammar. What it cannot cut the way ClickHouse would, it refuses, so that no text reads one
-way here and another way in the engine.
+It need not know the grammar. What it cannot cut the way ClickHouse would, it refuses, so that no
+text reads one way here and another way in the engine.
 
 Source: ClickHouse, src/Parsers/Lexer.cpp (quotes, comments, heredocs, typographic quotes).
 """
@@ -81,10 +81,10 @@ _HEX_OR_BITS: Final = re.compile(r"'[0-9A-Fa-f]*'")
 
 
 def tokens_of(text: str, start: int = 0) -> Iterator[Token]:
-    """The tokens from `start` on, lazily: what follows an INSERT's FORMAT is data and is never read.
+    """The tokens from `start` on, lazily: what follows an INSERT's FORMAT is data, never read.
 
     Raises:
-        EngineError: 62, at a character that cannot begin a token, an unclosed quote or comment, or a spelling
+        EngineError: 62, at a character that cannot begin a token, an unclosed quote, or a spelling
             that ClickHouse would cut otherwise (typographic quotes, escapes in quoted names).
     """
     at, length = start, len(text)

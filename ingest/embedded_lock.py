@@ -5,7 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOCK_FILE = "charon.lock"
 
@@ -32,13 +35,13 @@ class PathLock:
             holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
             os.close(self._descriptor)
             raise PathTaken(
-                f"the embedded ClickHouse at {path} is in use by process {holder or 'unknown'}: stop that "
-                f"process, or choose another data directory"
+                f"the embedded ClickHouse at {path} is in use by process {holder or 'unknown'}: "
+                f"stop that process, or choose another data directory"
             ) from error
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Gives the lock back; the file stays, since removing it would race with the next holder."""
+        """Gives the lock back; the file stays: removing it would race with the next holder."""
         with suppress(OSError):
             os.close(self._descriptor)

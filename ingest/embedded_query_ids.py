@@ -1,14 +1,15 @@
 """`query_id` as clients know it, in a statement's text.
 
-chDB gives every statement an id of its own and takes none, so a client's id travels in the setting `log_comment`.
-Where a client names `query_id` in KILL QUERY, or reads `system.processes`, its own id is put in the engine's place.
+chDB gives every statement an id of its own and takes none, so a client's id travels in the setting
+`log_comment`. Where a client names `query_id` in KILL QUERY, or reads `system.processes`, its own
+id is put in the engine's place.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ingest.embedded_engine import QUERY_ID_SETTING
+from ingest.embedded_connection import QUERY_ID_SETTING
 
 if TYPE_CHECKING:
     from ingest.embedded_lexer import Token
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _CLIENTS_ID: Final = (
     f"if(Settings['{QUERY_ID_SETTING}'] != '', Settings['{QUERY_ID_SETTING}'], query_id)"
 )
-_PROCESSES: Final = f"(SELECT * REPLACE ({_CLIENTS_ID} AS query_id) FROM system.processes)"
+_PROCESSES: Final = f"(SELECT * REPLACE ({_CLIENTS_ID} AS query_id) FROM system.processes)"  # noqa: S608 - ours alone
 
 
 def reads_processes(statement: Statement) -> bool:

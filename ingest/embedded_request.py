@@ -10,21 +10,36 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ingest.embedded_connection import QUERY_ID_SETTING
 from ingest.embedded_errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _TRANSPORT: Final = frozenset(
-    "query query_id database default_format user password session_id session_timeout session_check "
-    "wait_end_of_query buffer_size compress decompress quota_key role client_protocol_version "
-    "stacktrace close_session fatal add_http_cors_header enable_http_compression "
-    "send_progress_in_http_headers http_headers_progress_interval_ms http_zlib_compression_level "
-    "cancel_http_readonly_queries_on_client_close log_comment http_write_exception_in_output_format".split()
+    {
+        *(
+            "query",
+            "query_id",
+            "database",
+            "default_format",
+            "user",
+            "password",
+            "quota_key",
+            "role",
+        ),
+        *("session_id", "session_timeout", "session_check", "close_session"),
+        *("wait_end_of_query", "buffer_size", "compress", "decompress", "enable_http_compression"),
+        *("send_progress_in_http_headers", "http_headers_progress_interval_ms"),
+        *("http_zlib_compression_level", "http_write_exception_in_output_format"),
+        *("client_protocol_version", "cancel_http_readonly_queries_on_client_close"),
+        *("add_http_cors_header", "stacktrace", QUERY_ID_SETTING),
+    }
 )
-"""Names in the URL that are no settings of the engine, or that this front acts on itself."""
+"""Names in a URL that are no settings of the engine, or that this front acts on itself."""
 
-_SETTING: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+QUERY_ID_CHARS_MAX: Final = 256
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +56,8 @@ class Asked:
     session_id: str | None
     session_seconds: float
     must_exist: bool
-    is_repeatable: bool
-    """A GET: may change nothing."""
+    is_get: bool
+    """A GET changes nothing."""
 
 
 def read_request(
@@ -51,7 +66,7 @@ def read_request(
     """Reads URL and headers.
 
     Raises:
-        EngineError: a wish that is not offered (48), a setting whose name is none (115), a bad number (36).
+        EngineError: a wish that is not offered (48), an unknown setting (115), a bad number (36).
     """
     values = dict(pairs)
     if values.get("compress", "0") not in ("0", "") or values.get("decompress", "0") not in (
@@ -61,26 +76,30 @@ def read_request(
         raise refuse(
             48,
             "NOT_IMPLEMENTED",
-            "compress=1 and decompress=1 (ClickHouse's own framing) are not offered here: use Content-Encoding "
-            "gzip, deflate, zstd or lz4",
+            "compress=1 and decompress=1 (ClickHouse's own framing) are not offered here: use "
+            "Content-Encoding gzip, deflate, zstd or lz4",
         )
     settings = {
         name: value
         for name, value in values.items()
         if name not in _TRANSPORT and not name.startswith("param_")
     }
+    query_id = values.get("query_id") or headers.get("X-ClickHouse-Query-Id") or str(uuid.uuid4())
+    output = values.get("default_format") or headers.get("X-ClickHouse-Format") or "TabSeparated"
+    if not query_id.isprintable() or len(query_id) > QUERY_ID_CHARS_MAX:
+        raise refuse(36, "BAD_ARGUMENTS", "query_id must be printable and at most 256 characters")
+    if not _WORD.fullmatch(output):
+        raise refuse(73, "UNKNOWN_FORMAT", f"Unknown format {output!r}")
     for name in settings:
-        if not _SETTING.fullmatch(name):
-            raise refuse(115, "UNKNOWN_SETTING", f"Unknown setting {name!r}")
+        if not _WORD.fullmatch(name):
+            raise refuse(115, "UNKNOWN_WORD", f"Unknown setting {name!r}")
     return Asked(
         query=values.get("query", ""),
         query_id=values.get("query_id")
         or headers.get("X-ClickHouse-Query-Id")
         or str(uuid.uuid4()),
         database=values.get("database") or headers.get("X-ClickHouse-Database"),
-        default_format=values.get("default_format")
-        or headers.get("X-ClickHouse-Format")
-        or "TabSeparated",
+        default_format=output,
         settings=settings,
         params={
             name.removeprefix("param_"): value
@@ -90,7 +109,7 @@ def read_request(
         session_id=values.get("session_id") or None,
         session_seconds=_session_seconds(values.get("session_timeout", "60")),
         must_exist=values.get("session_check") == "1",
-        is_repeatable=method == "GET",
+        is_get=method == "GET",
     )
 
 

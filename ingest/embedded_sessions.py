@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from ingest.embedded_engine import SessionConnection
+from ingest.embedded_connection import SessionConnection
 from ingest.embedded_errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from ingest.embedded_engine import Engine
 
 SESSIONS_MAX: Final = 256
@@ -23,7 +20,18 @@ class Session:
     def __init__(self, connection: SessionConnection) -> None:
         self.connection = connection
         self.is_busy = False
+        self._seconds = 0.0
         self.ends_at = 0.0
+
+    def take(self, seconds: float) -> None:
+        """For one request; a session serves one at a time."""
+        self.is_busy = True
+        self._seconds = seconds
+
+    def release(self) -> None:
+        """The request's statement has ended, its client gone or not."""
+        self.is_busy = False
+        self.ends_at = asyncio.get_running_loop().time() + self._seconds
 
 
 class Sessions:
@@ -33,22 +41,25 @@ class Sessions:
         self._engine = engine
         self._sessions: dict[str, Session] = {}
 
-    @asynccontextmanager
-    async def use(
-        self, session_id: str, seconds: float, *, must_exist: bool
-    ) -> AsyncIterator[SessionConnection]:
-        """The session for one request; a session serves one request at a time.
+    def find(self, session_id: str, *, must_exist: bool) -> Session:
+        """The session of that name, made where there is none and one may be made.
 
         Raises:
-            EngineError: 373 (in use), 372 (asked to exist, and does not), 202 (too many sessions).
+            EngineError: 373 (in use), 372 (asked to exist, and does not), 202 (too many).
         """
-        session = self._find(session_id, must_exist=must_exist)
-        session.is_busy = True
-        try:
-            yield session.connection
-        finally:
-            session.is_busy = False
-            session.ends_at = asyncio.get_running_loop().time() + seconds
+        session = self._sessions.get(session_id)
+        if session is None:
+            if must_exist:
+                raise refuse(372, "SESSION_NOT_FOUND", f"Session {session_id} not found")
+            if len(self._sessions) >= SESSIONS_MAX:
+                self._close_oldest()
+            session = Session(SessionConnection(self._engine.connect()))
+            self._sessions[session_id] = session
+        if session.is_busy:
+            raise refuse(
+                373, "SESSION_IS_LOCKED", f"Session {session_id} is locked by a concurrent client"
+            )
+        return session
 
     def close_idle(self) -> None:
         """Closes sessions past their time; called once a second."""
@@ -65,29 +76,12 @@ class Sessions:
                 session.connection.connection.close()
         self._sessions.clear()
 
-    def _find(self, session_id: str, *, must_exist: bool) -> Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            if must_exist:
-                raise refuse(372, "SESSION_NOT_FOUND", f"Session {session_id} not found")
-            if len(self._sessions) >= SESSIONS_MAX:
-                self._close_oldest()
-            session = Session(SessionConnection(self._engine.connect()))
-            self._sessions[session_id] = session
-        if session.is_busy:
-            raise refuse(
-                373, "SESSION_IS_LOCKED", f"Session {session_id} is locked by a concurrent client"
-            )
-        return session
-
     def _close_oldest(self) -> None:
         idle = [
             (session.ends_at, key) for key, session in self._sessions.items() if not session.is_busy
         ]
         if not idle:
             raise refuse(
-                202,
-                "TOO_MANY_SIMULTANEOUS_QUERIES",
-                f"More than {SESSIONS_MAX} sessions are in use",
+                202, "TOO_MANY_SIMULTANEOUS_QUERIES", f"{SESSIONS_MAX} sessions are in use"
             )
         self._sessions.pop(min(idle)[1]).connection.connection.close()

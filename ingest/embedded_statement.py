@@ -1,4 +1,4 @@
-"""One statement of a client: what it is, where its parts stand, and what is refused before the engine sees it."""
+"""One statement of a client: what it is, where its parts stand, what the engine never sees."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class StatementKind(Enum):
 class Statement:
     """A statement that this front lets pass, as tokens and text.
 
-    `text` is without a trailing semicolon. Of an INSERT with data it ends after the format's name, and
-    `data_start` is the offset in characters at which its data begins.
+    `text` is without a trailing semicolon. Of an INSERT with data it ends after the format's name,
+    and `data_start` is the offset in characters at which its data begins.
     """
 
     kind: StatementKind
@@ -77,22 +77,6 @@ _KINDS: Final = {
     "SYSTEM": StatementKind.CONTROL,
 }
 
-ALLOWED_TABLE_FUNCTIONS: Final = frozenset(
-    "numbers numbers_mt zeros zeros_mt primes generaterandom generateseries generate_series values "
-    "sqlstandardvalues merge view viewifpermitted viewexplain null format loop "
-    "mergetreeindex mergetreeprojection mergetreecodecblockcounts mergetreetextindex".split()
-)
-"""Those that read nothing but tables and their own arguments; lower case. Others are refused by name, beside the
-engine's rights, since a name can be a scalar function too: `file('/etc/passwd')` asks for no right at all."""
-
-REFUSED_FUNCTIONS: Final = frozenset(
-    "file url s3 hdfs remote remotesecure cluster executable mysql postgresql mongodb redis sqlite jdbc odbc "
-    "filesystem icebergs3 iceberglocal python arrowstream eval input dictionary disk catboostevaluate "
-    "reversednsquery aigenerate aiextract aiclassify aifilter aiembed aisimilarity airedact "
-    "getserversetting showcertificate".split()
-)
-"""Refused even should the engine's own list of table functions not name them."""
-
 
 def read_statement(text: str, refused_functions: frozenset[str]) -> Statement:
     """The one statement in a text.
@@ -102,8 +86,8 @@ def read_statement(text: str, refused_functions: frozenset[str]) -> Statement:
         refused_functions: names, lower case, that may not be called.
 
     Raises:
-        EngineError: 62 (nothing there, more than one statement, cannot be cut into tokens, too long); 497 (a
-            file or network function, a file of the server).
+        EngineError: 62 (nothing there, more than one statement, no tokens, too long); 497 (a file
+            or network function, a file of the server).
     """
     tokens: list[Token] = []
     for token in tokens_of(text):
@@ -187,8 +171,8 @@ def _check_nothing_follows(text: str, semicolon: Token) -> None:
             raise refuse(
                 62,
                 "SYNTAX_ERROR",
-                f"Syntax error (Multi-statements are not allowed): failed at position {semicolon.start + 1} "
-                f"(end of query): send one statement a request",
+                f"Syntax error (Multi-statements are not allowed): failed at position "
+                f"{semicolon.start + 1} (end of query): send one statement a request",
             )
 
 
@@ -225,7 +209,7 @@ def _after_line_break(text: str, at: int) -> int:
         end += 1
     if end < len(text) and text[end] == "\n":
         return end + 1
-    return end if end > at else at
+    return end
 
 
 def _denied(what: str) -> EngineError:
