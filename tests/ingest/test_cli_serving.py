@@ -133,6 +133,7 @@ def test_a_taken_directory_and_a_taken_port_are_each_named_with_what_to_do(serve
 
 
 def test_no_secret_is_in_the_servers_log_or_any_argument_list(server):
+    """F42."""
     password = server.clickhouse_password
     text = server.log_path.read_text()
     assert password not in text

@@ -122,6 +122,7 @@ def test_the_first_start_shows_the_key_once_and_the_lines_to_paste(server):
 
 
 def test_no_secret_is_in_arguments_environment_or_the_note(server):
+    """F42."""
     one = server().wait_ready()
     password = (one.data_dir / "clickhouse.password").read_text().strip()
     assert (one.data_dir / "clickhouse.password").stat().st_mode & 0o777 == 0o600
@@ -205,6 +206,7 @@ def test_a_stopped_worker_is_killed_too(server):
 
 
 def test_no_child_outlives_a_killed_supervisor_and_the_next_start_succeeds_at_once(server):
+    """F33, first half: the lock of the dead does not block the living."""
     one = server(workers=2).wait_ready()
     port, children = one.note["port"], one.children()
     one.stop(signal.SIGKILL)
@@ -228,6 +230,7 @@ def test_a_second_signal_does_not_wait(server):
 
 
 def test_a_second_server_on_the_data_directory_is_refused_with_the_holders_pid(server):
+    """F33, second half, and F29: the engine's own error for a taken path would give no reason."""
     one = server().wait_ready()
     assert holder(Layout(one.data_dir)) == one.process.pid
     two = server()
