@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from buffer.checkpoint import Checkpoint
 from buffer.disk import InlineDisk
 from buffer.errors import Unavailable
 from buffer.frame import Frame, Submission, framed_bytes
@@ -22,6 +22,9 @@ from schema.ids import RunId, TenantId
 from schema.streams import StreamKind
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeFileSystem
+
+if TYPE_CHECKING:
+    from buffer.checkpoint import Checkpoint
 
 ROOT = Path("/log")
 SMALL = BufferOptions(segment_bytes_max=8_192, log_bytes_max=2**20, disk_free_bytes_min=0)

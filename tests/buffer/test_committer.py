@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,11 +15,15 @@ from buffer.disk import Disk, InlineDisk, ThreadDisk
 from buffer.errors import Broken, Closed, LogFull, OutcomeUnknown
 from buffer.frame import framed_bytes
 from buffer.metrics import NoMetrics
-from buffer.options import BufferOptions
 from buffer.room import Room
-from schema.columns import Chunks
 from tests.buffer.log_rig import ROOT, SMALL, LogRig, chunks, request
 from tests.fakes.disk import Fail, FakeFileSystem, HeldDisk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from buffer.options import BufferOptions
+    from schema.columns import Chunks
 
 
 @dataclass
@@ -192,9 +196,7 @@ async def test_terminate_refuses_the_queue_at_once() -> None:
         await run.task
 
 
-async def test_a_failed_sync_is_an_unknown_outcome_for_the_group_and_the_next_one_is_stored() -> (
-    None
-):
+async def test_a_failed_sync_is_an_unknown_outcome_for_its_group_alone() -> None:
     async with running(InlineDisk()) as run:
         await run.committer.append(request(1))
         run.rig.fs.fail_next(Fail(errno.EIO), after=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from itertools import pairwise
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_segments_rotate_and_say_where_the_former_one_ends(rig: LogRig) -> None:
     segments = rig.segments()
     assert len(segments) > 2
     assert all(len(rig.fs.content(path)) <= rig.options.segment_bytes_max for path in segments)
-    for path, successor in zip(segments, segments[1:], strict=False):
+    for path, successor in pairwise(segments):
         header = parse_header(rig.fs.content(successor))
         assert header.predecessor.first_lsn == parse_header(rig.fs.content(path)).first_lsn
         assert header.predecessor.good_bytes == len(rig.fs.content(path))
@@ -126,8 +127,10 @@ def test_no_room_refuses_the_request_and_leaves_nothing_of_it(rig: LogRig, error
 
 def test_a_short_write_is_no_room_and_is_cut_back(rig: LogRig) -> None:
     rig.commit(request(1))
+    size = len(rig.fs.content(rig.segments()[0]))
     rig.fs.fail_next(Short(70))
     outcome = rig.commit(request(2))
+    assert len(rig.fs.content(rig.segments()[0])) == size
     assert isinstance(outcome.failures[0], LogFull)
     rig.commit(request(3))
     assert rig.numbers() == [1, 3]

@@ -14,7 +14,7 @@ from buffer.reader import RAW_BYTES_MAX, Damage
 from buffer.segment import HEADER_BLOCK_BYTES, parse_header
 from schema.streams import StreamKind
 from tests.buffer.log_rig import LogRig, number_of, request
-from tests.fakes.disk import Fail
+from tests.fakes.disk import Crash, Cut, Fail, FakeFileSystem
 
 
 @pytest.fixture
@@ -74,6 +74,7 @@ def test_a_torn_last_group_is_cut(rig: LogRig, missing: int) -> None:
     rig.open()
     assert rig.recovered.torn_bytes == torn_bytes
     assert rig.recovered.damage == ()
+    assert len(rig.fs.content(path)) == len(data) - missing - torn_bytes
     rig.commit(request(3))
     assert rig.numbers() == [1, 3]
     assert rig.read()[-1].lsn > 1, "the torn group's LSNs are not given again"
@@ -81,13 +82,15 @@ def test_a_torn_last_group_is_cut(rig: LogRig, missing: int) -> None:
     assert rig.recovered.torn_bytes == 0
 
 
-def test_a_torn_group_with_holes_is_cut_whole(rig: LogRig) -> None:
+@pytest.mark.parametrize("hole", [0, GROUP_HEADER_BYTES + 10, GROUP_HEADER_BYTES + 110, -60, -3])
+def test_a_torn_group_with_holes_is_cut_whole(rig: LogRig, hole: int) -> None:
     """A later sector may be on disk when an earlier one is not: no frame of the group counts."""
     rig.commit(request(1))
     rig.commit(request(2), request(3), request(4))
     path, start = rig.segments()[0], group_offsets(rig)[-1]
     data = bytearray(rig.fs.content(path))
-    data[start : start + GROUP_HEADER_BYTES] = bytes(GROUP_HEADER_BYTES)
+    at = (start if hole >= 0 else len(data)) + hole
+    data[at : at + 3] = bytes(byte ^ 0x55 for byte in data[at : at + 3])
     rig.fs.kill()
     rig.fs.put(path, bytes(data))
     rig.open()
@@ -217,7 +220,7 @@ def test_a_sealed_segment_that_lost_its_end_is_damage(rig: LogRig) -> None:
 
 
 def test_a_frame_planted_in_a_value_is_not_taken_for_one(rig: LogRig) -> None:
-    """A client that knows the format plants frames under marks of its own; the header before rots."""
+    """A client that knows the format plants frames under marks it made up; a header rots."""
     seal = Seal.of(b"guessed!")
     pieces: list[bytes] = []
     encode_frames(request(666), 0, 1, seal, pieces)
@@ -255,7 +258,7 @@ def test_a_frame_of_another_segment_is_not_taken_for_one(rig: LogRig) -> None:
 
 
 def test_a_length_that_lies_is_no_reason_to_allocate(rig: LogRig) -> None:
-    """A header with a right CRC and an absurd length: only ours could write it, and it is checked."""
+    """A header with a right CRC and an absurd length: only we could write it; it is checked."""
     rig.commit(request(1))
     path = rig.segments()[0]
     header = parse_header(rig.fs.content(path))
@@ -291,16 +294,42 @@ def test_a_segment_that_was_being_made_is_removed(rig: LogRig) -> None:
     assert not [n for n in rig.fs.list_dir(rig.directory) if n.endswith(".tmp")]
 
 
-def test_recovery_syncs_every_file_before_it_is_read(rig: LogRig) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_recovery_syncs_every_file_before_it_is_read(rig: LogRig, seed: int) -> None:
     """A kill leaves unsynced bytes in the cache; what is delivered from there must be durable."""
     rig.commit(request(1))
-    writes = len([line for line in rig.fs.trace if line.startswith("pwritev")])
-    assert writes
-    before = len(rig.fs.trace)
+    rig.fs.fail_next(Cut(), after=1)
+    with pytest.raises(Crash):
+        rig.commit(request(2))
+    assert rig.kill().numbers() == [1, 2]
+    rig.fs.power_cut(Random(seed))
+    assert rig.open().numbers() == [1, 2]
+
+
+def test_of_groups_that_shared_one_sync_none_behind_a_torn_one_counts() -> None:
+    """For lack of room each request was a group by itself; the machine went before their sync."""
+    rig = LogRig(fs=FakeFileSystem(capacity=40_000)).open()
+    rig.commit(request(1))
+    # A new segment takes 5 calls, the group 2, then the requests 1, 2, 1 and 1.
+    rig.fs.fail_next(Cut(), after=12)
+    with pytest.raises(Crash):
+        rig.commit(request(2), request(3, size=60_000), request(4), request(5))
     rig.kill()
-    assert any(line.startswith("fdatasync") for line in rig.fs.trace[before:])
-    rig.fs.power_cut(Random(1))
-    assert rig.open().numbers() == [1]
+    assert rig.numbers() == [1, 2, 4, 5]
+    rig.close()
+
+    rig = LogRig(fs=FakeFileSystem(capacity=40_000)).open()
+    rig.commit(request(1))
+    rig.fs.fail_next(Cut(), after=12)
+    with pytest.raises(Crash):
+        rig.commit(request(2), request(3, size=60_000), request(4), request(5))
+    rig.fs.kill()
+    starts = group_offsets(rig, 1)
+    rig.fs.flip(rig.segments()[1], starts[2] - 5)
+    size = len(rig.fs.content(rig.segments()[1]))
+    rig.open()
+    assert split(rig.read()) == ([1, 2], [])
+    assert rig.recovered.torn_bytes == size - starts[1]
 
 
 def test_recovery_reads_only_the_headers_of_what_is_delivered(rig: LogRig) -> None:

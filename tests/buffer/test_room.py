@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,8 +13,10 @@ from buffer.disk import InlineDisk
 from buffer.metrics import NoMetrics
 from buffer.room import Room
 from tests.buffer.log_rig import ROOT, SMALL, LogRig
-from tests.fakes.clock import FakeClock
 from tests.fakes.disk import Fail, FakeFileSystem
+
+if TYPE_CHECKING:
+    from tests.fakes.clock import FakeClock
 
 OPTIONS = replace(SMALL, log_bytes_max=100_000, disk_free_bytes_min=50_000)
 

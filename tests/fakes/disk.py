@@ -2,8 +2,9 @@
 
 `FakeFileSystem` holds for each file what is cached and what is durable, and for each directory its
 names likewise. `kill` is kill -9: the cache survives. `power_cut` keeps what was synced and, of the
-rest, a prefix of the operations whose last write may be torn or have holes, as the given random
-source decides. A failed `fdatasync` drops what it should have made durable, and a later one succeeds
+rest, as the given random source decides: a prefix of a file's operations, the last of them torn or
+with holes; a prefix, or any choice, of a directory's changes of names. A failed `fdatasync` drops
+what it should have made durable (every other time it is there after all), and a later one succeeds
 all the same: that is what Linux does.
 """
 
@@ -77,6 +78,7 @@ class FakeFileSystem:
         self.faults: dict[int, Fault] = {}
         self.capacity = capacity
         self.is_down = False
+        self.failed_syncs = 0
         self._dirs: dict[Path, _Dir] = {}
         self._open: dict[Fd, _File] = {}
         self._locks: dict[Path, Fd] = {}
@@ -94,8 +96,10 @@ class FakeFileSystem:
         """The power goes, and comes back."""
         self.kill()
         for directory in self._dirs.values():
-            kept = random.randint(0, len(directory.pending))
-            for changes in directory.pending[:kept]:
+            kept = directory.pending[: random.randint(0, len(directory.pending))]
+            if random.random() < 0.5:  # POSIX promises no order
+                kept = [changes for changes in directory.pending if random.random() < 0.5]
+            for changes in kept:
                 _apply_names(directory.durable, changes)
             directory.cached = dict(directory.durable)
             directory.pending.clear()
@@ -194,6 +198,10 @@ class FakeFileSystem:
             self._step("fdatasync", fd)
         except OSError:
             assert file is not None
+            self.failed_syncs += 1
+            if self.failed_syncs % 2:  # every other time it was on the disk already
+                for offset, data in file.pending:
+                    _apply(file.durable, offset, data)
             file.pending.clear()
             raise
         assert file is not None
@@ -368,7 +376,7 @@ def _lose(file: _File, random: Random) -> None:
 
 
 def _torn(data: bytes, random: Random) -> bytes:
-    """A write that was under way: a prefix of it, in half the cases with sectors that never came."""
+    """A write that was under way: a prefix, in half the cases with sectors that never came."""
     torn = bytearray(data[: random.randint(0, len(data))])
     if random.random() < 0.5:
         for at in range(0, len(torn), SECTOR_BYTES):
