@@ -27,6 +27,8 @@ READ_BUFFER_BYTES = 64 * 2**10
 """aiohttp stops reading from a client at twice this: what one that is made to wait can cost us."""
 HEADERS_MAX = 64
 HEADER_BYTES_MAX = 8_190
+LAST_WORDS_SECONDS = 0.5
+DRAIN_POLL_SECONDS = 0.05
 LINGER_SECONDS = 5.0
 """A client refused in the middle of its body is read on for this long, to see the answer."""
 
@@ -117,6 +119,11 @@ class Connection(web.RequestHandler):
         response.force_close()
         return response
 
+    def close_if_idle(self) -> None:
+        """Close unless a request is being read or answered; such a one closes with its answer."""
+        if self._current_request is None and not self._messages:
+            self.force_close()
+
     def _arm(self) -> None:
         self._deadline = self._loop.call_later(self._limits.header_seconds_max, self._expire)
 
@@ -156,6 +163,21 @@ class ConnectionFactory:
     def __call__(self) -> Connection:
         """A protocol for one new connection."""
         return Connection(self._server, limits=self._limits, metrics=self._metrics, loop=self._loop)
+
+    async def drain(self, seconds_max: float) -> None:
+        """Let every request that is under way come to its end, its body included.
+
+        aiohttp's own shutdown throws away what arrives of a body from then on. Idle connections are
+        closed half a second later, so that a request that is on its way already is still served.
+        Returns early when no connection is left.
+        """
+        now = self._loop.time
+        close_idle_at, give_up_at = now() + LAST_WORDS_SECONDS, now() + seconds_max
+        while self._server.connections and now() < give_up_at:
+            if now() >= close_idle_at:
+                for connection in self._server.connections:
+                    cast("Connection", connection).close_if_idle()
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
 
     @property
     def connection_count(self) -> int:

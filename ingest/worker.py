@@ -83,7 +83,7 @@ class Worker:
 
     async def _serve(self, parts: Parts) -> None:
         settings = self._config.settings
-        runner = web.AppRunner(parts.app, access_log=None, shutdown_timeout=ANSWER_SECONDS_MAX)
+        runner = web.AppRunner(parts.app, access_log=None, shutdown_timeout=STEP_SECONDS_MAX)
         await runner.setup()
         assert runner.server is not None
         factory = ConnectionFactory(
@@ -106,11 +106,15 @@ class Worker:
         log.info("worker_ready", port=port, pid=os.getpid())
         await self._stop.wait()
         log.info("worker_stopping", is_orphan=self._is_orphan)
-        await self._shut_down(parts, runner, listener)
+        await self._shut_down(parts, runner, listener, factory)
         log.info("worker_stopped")
 
     async def _shut_down(
-        self, parts: Parts, runner: web.AppRunner, listener: asyncio.AbstractServer
+        self,
+        parts: Parts,
+        runner: web.AppRunner,
+        listener: asyncio.AbstractServer,
+        factory: ConnectionFactory,
     ) -> None:
         settings = self._config.settings
         grace = settings.grace_seconds
@@ -121,7 +125,9 @@ class Worker:
         else:
             await asyncio.sleep(settings.drain_delay_seconds)
         listener.close()
-        await _step("answer", runner.cleanup(), 2 * ANSWER_SECONDS_MAX + STEP_SECONDS_MAX)
+        seconds = ANSWER_SECONDS_MAX + STEP_SECONDS_MAX
+        await _step("answer", factory.drain(ANSWER_SECONDS_MAX), seconds)
+        await _step("disconnect", runner.cleanup(), seconds)
         if not await _step("flush", parts.buffer.close(grace), grace + STEP_SECONDS_MAX):
             parts.buffer.terminate()
         await _step("last_numbers", parts.status.write(), STEP_SECONDS_MAX)
