@@ -7,26 +7,22 @@ bounded memory, and a slow client slows the query down instead of filling this p
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import os
 import secrets
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
 from ingest.embedded_errors import EngineError
+from ingest.embedded_pipe import RowsPipe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from ingest.embedded_connection import Outcome
 
-PIPE_BYTES: Final = 2**20
 HELD_BYTES_MAX: Final = 4 * 2**20
 """An answer up to this size is sent in one piece, so that its error has a status of its own."""
-STEP_BYTES: Final = 2**18
 
 _TEXT: Final = "text/plain; charset=UTF-8"
 _CONTENT_TYPES: Final = {
@@ -94,41 +90,6 @@ def summary(outcome: Outcome, result_bytes: int) -> str:
     )
 
 
-class RowsPipe:
-    """The pipe between a running SELECT and a response."""
-
-    def __init__(self) -> None:
-        reading, self._writing = os.pipe2(os.O_CLOEXEC)
-        with suppress(
-            OSError
-        ):  # more than /proc/sys/fs/pipe-user-pages-soft: the usual 64 KiB do as well
-            fcntl.fcntl(self._writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._reading = os.fdopen(reading, "rb", buffering=0)
-        self._transport: asyncio.ReadTransport | None = None
-        self.rows = asyncio.StreamReader(limit=STEP_BYTES)
-
-    @property
-    def name(self) -> str:
-        """The path for INTO OUTFILE."""
-        return f"/proc/self/fd/{self._writing}"
-
-    async def open(self) -> None:
-        """Attaches the reading end to the loop."""
-        loop = asyncio.get_running_loop()
-        self._transport, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(self.rows), self._reading
-        )
-
-    def end_writing(self) -> None:
-        """After the statement: what is in the pipe can still be read, then comes its end."""
-        os.close(self._writing)
-
-    def close(self) -> None:
-        """Ends reading: the statement, if it still writes, fails on the next write."""
-        if self._transport is not None:
-            self._transport.close()
-
-
 async def stream_select(
     request: web.Request,
     text_into: Callable[[str], tuple[str, str]],
@@ -154,13 +115,12 @@ async def stream_select(
     Cancellation: the statement is killed.
     """
     pipe = RowsPipe()
-    await pipe.open()
     sql, format_name = text_into(pipe.name)
     task: asyncio.Task[Outcome] | None = None
     try:
         task = run(sql, pipe.end_writing)
         held = bytearray()
-        while len(held) <= HELD_BYTES_MAX and (piece := await pipe.rows.read(STEP_BYTES)):
+        while len(held) <= HELD_BYTES_MAX and (piece := await pipe.read()):
             held += piece
         if len(held) <= HELD_BYTES_MAX:
             outcome = await asyncio.shield(task)
@@ -186,7 +146,7 @@ async def _stream(
     await response.prepare(request)
     await response.write(bytes(held))
     held.clear()
-    while piece := await pipe.rows.read(STEP_BYTES):
+    while piece := await pipe.read():
         await response.write(piece)
     try:
         await asyncio.shield(task)

@@ -41,7 +41,7 @@ _READING: Final = (StatementKind.SELECT, StatementKind.DESCRIBE)
 _CLASSES: Final = {
     StatementKind.SELECT: frozenset({"READ_ONLY"}),
     StatementKind.DESCRIBE: frozenset({"READ_ONLY"}),
-    StatementKind.COMMAND: frozenset({"MUTATING"}),
+    StatementKind.COMMAND: frozenset({"MUTATING", "CONTROL"}),  # temporary tables: CONTROL
     StatementKind.CONTROL: frozenset({"CONTROL"}),
     StatementKind.OTHER: frozenset[str](),
 }

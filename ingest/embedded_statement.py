@@ -9,7 +9,8 @@ from typing import Final
 from ingest.embedded_errors import EngineError, refuse
 from ingest.embedded_lexer import Token, TokenKind, tokens_of
 
-QUERY_CHARS_MAX: Final = 1_048_576
+QUERY_CHARS_MAX: Final = 262_144
+"""ClickHouse's own default of max_query_size."""
 
 
 class StatementKind(Enum):
