@@ -28,7 +28,7 @@ _log = structlog.get_logger()
 
 FREE_SECONDS = 10.0
 LOOK_SECONDS = 2.0
-ADOPTED_MAX = 4
+ADOPTED_MAX = 2
 """At a time: each holds a batch a table in memory."""
 
 
@@ -76,7 +76,10 @@ class Adoption:
 
     async def _look(self) -> None:
         storage = self._storage
-        free = await self._own.threads.side.run(list_free, storage.fs, storage.root)
+        try:
+            free = await self._own.threads.side.run(list_free, storage.fs, storage.root)
+        except OSError:  # a shard was removed between the listing and the look at its lock
+            return
         now = storage.clock.monotonic()
         self._free_since = {path: self._free_since.get(path, now) for path in free}
         for path, since in self._free_since.items():

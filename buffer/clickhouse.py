@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 PIECE_BYTES_MAX = 2**20
 """Of one write to the socket: a block's columns are cut to this; none holds up the loop."""
 
+PATIENCE_MAX = 8.0
+"""Times the configured wait, at most, after inserts that were not answered in time."""
+
 SETTLE_SECONDS_BETWEEN = 0.2
 SETTLE_TRIES_MAX = 50
 """Looks at ``system.processes`` before a query that does not die is given back as an error."""
@@ -94,10 +97,15 @@ class ClickHouseSink:
         """One block, one token, one round trip."""
         settings = {**INSERT_SETTINGS, "insert_deduplication_token": token, "query_id": query_id}
         statement = insert_statement(layout, self._endpoint.database)
+        client, http = self._client(settings), self._session()
         try:
-            await self._client(settings).insert_file(statement, _pieces(block.pieces))
+            await client.insert_file(statement, _pieces(block.pieces))
         except (ClickHouseFailure, TransportFailure) as error:
+            if isinstance(error, TransportFailure) and error.is_late:
+                # A server that needs longer than this for a block would never get one done.
+                http.patience = min(2 * http.patience, PATIENCE_MAX)
             raise _sink_error(error) from error
+        http.patience = 1.0
 
     async def settle(self, query_id: str) -> None:
         """Kills the query and looks until it is gone; a query that never was is gone."""
@@ -151,9 +159,12 @@ class ClickHouseSink:
 
     def _client(self, settings: dict[str, str | int]) -> _Client:
         """A client a request, because aiochclient keeps settings a client; the session is one."""
+        return _Client(self._session(), self._endpoint, settings)
+
+    def _session(self) -> BoundedHttpClient:
         if self._http is None:  # made here, because a session wants a running loop
             self._http = BoundedHttpClient(self._endpoint, trust=self._endpoint.ssl())
-        return _Client(self._http, self._endpoint, settings)
+        return self._http
 
 
 class _Client(ChClient):  # type: ignore[misc]  # aiochclient has no types

@@ -26,6 +26,9 @@ KEEPALIVE_SECONDS = 2.0
 ``keep_alive_timeout`` was 3 s by default for years (F24 of the field cases)."""
 
 CONNECT_SECONDS_MAX = 10.0
+SENDING_FACTOR = 5
+"""Of the wait for an answer: what sending and answer may take together."""
+
 ERROR_BYTES_MAX = 64 * 2**10
 """Of an error's text; ClickHouse repeats whole queries in some."""
 ANSWER_BYTES_MAX = 16 * 2**20
@@ -96,12 +99,16 @@ class TransportFailure(ChClientError):  # type: ignore[misc]
     Attributes:
         is_sent: bytes of the request may have reached the server.
         is_trust: the certificate was refused; somebody has to mend that.
+        is_late: the request went out, and nothing came back in time.
     """
 
-    def __init__(self, text: str, *, is_sent: bool, is_trust: bool = False) -> None:
+    def __init__(
+        self, text: str, *, is_sent: bool, is_trust: bool = False, is_late: bool = False
+    ) -> None:
         super().__init__(text)
         self.is_sent = is_sent
         self.is_trust = is_trust
+        self.is_late = is_late
 
 
 class BoundedHttpClient(HttpClientABC):  # type: ignore[misc]  # aiochclient has no types
@@ -112,15 +119,12 @@ class BoundedHttpClient(HttpClientABC):  # type: ignore[misc]  # aiochclient has
             connector=aiohttp.TCPConnector(
                 ssl=trust, limit=16, keepalive_timeout=KEEPALIVE_SECONDS
             ),
-            timeout=aiohttp.ClientTimeout(
-                total=None,  # a large block over a slow line is not an error while bytes flow
-                sock_connect=min(CONNECT_SECONDS_MAX, endpoint.timeout_seconds),
-                sock_read=endpoint.timeout_seconds,
-            ),
             auto_decompress=True,
             trust_env=False,
         )
-        self._seconds_max = endpoint.timeout_seconds
+        self._seconds = endpoint.timeout_seconds
+        self.patience = 1.0
+        """Times the configured wait; grown by whoever meets a server that needs longer."""
 
     async def get(self, url: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """GET, the answer thrown away."""
@@ -167,7 +171,13 @@ class BoundedHttpClient(HttpClientABC):  # type: ignore[misc]  # aiochclient has
     ) -> bytes:
         try:
             async with self._session.request(
-                method, url, params=params, headers=headers, data=data, allow_redirects=False
+                method,
+                url,
+                params=params,
+                headers=headers,
+                data=data,
+                allow_redirects=False,
+                timeout=self._timeout(),
             ) as response:
                 limit = ANSWER_BYTES_MAX if response.status == 200 else ERROR_BYTES_MAX
                 body = await _read_up_to(response, limit)
@@ -184,7 +194,18 @@ class BoundedHttpClient(HttpClientABC):  # type: ignore[misc]  # aiochclient has
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise TransportFailure(_text_of(error), is_sent=False) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise TransportFailure(_text_of(error), is_sent=True) from None
+            is_late = isinstance(error, TimeoutError)
+            raise TransportFailure(_text_of(error), is_sent=True, is_late=is_late) from None
+
+    def _timeout(self) -> aiohttp.ClientTimeout:
+        wait = self._seconds * self.patience
+        return aiohttp.ClientTimeout(
+            # A large block over a slow line is no error while bytes flow, but aiohttp begins to
+            # count an answer's wait only when all is sent: a server that reads nothing ends here.
+            total=wait * SENDING_FACTOR,
+            sock_connect=min(CONNECT_SECONDS_MAX, self._seconds),
+            sock_read=wait,
+        )
 
 
 async def _read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:

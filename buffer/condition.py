@@ -75,9 +75,6 @@ class Condition:
         if state is not self.state:
             self._since = self._clock.monotonic()
         self.state, self.reason, self.code = state, reason, code
-        self._metrics.gauge(
-            "delivery_troubled", float(state is not TableCondition.OK), table=self._table
-        )
         is_quiet = state in {TableCondition.OK, TableCondition.RETRYING}
         (_log.warning if is_quiet else _log.error)(
             _EVENTS[state],

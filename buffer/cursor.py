@@ -93,7 +93,9 @@ class Cursor:
         pause = self._options.batch_age_seconds_max / READS_AN_AGE
         while not await self._read_more(gathered) and not closing.is_set():
             if not gathered.frames:
-                await self._pause(pause, closing)  # else each commit would wake every table
+                # Else each commit would wake every table. A frame that comes meanwhile is read at
+                # that age, and sent at once.
+                await self._pause(self._options.batch_age_seconds_max, closing)
                 break
             left = self._age_left(gathered.frames[0])
             if left <= 0:

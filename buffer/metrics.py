@@ -56,7 +56,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("delivery_failures", _C, "tries", "inserts that failed", ("table", "condition")),
     Metric("delivery_unknown", _C, "inserts", "inserts of unknown outcome", ("table",)),
     Metric("delivery_generations", _C, "batches", "batches sent under a new token", ("table",)),
-    Metric("delivery_troubled", _G, "boolean", "1 while a table is not delivered", ("table",)),
     Metric("quarantined_rows", _C, "rows", "rows set aside as undeliverable", ("table",)),
     Metric("damaged_ranges", _C, "ranges", "damaged ranges of the log set aside"),
     Metric("shards_adopted", _C, "shards", "orphan shards taken over to be drained"),

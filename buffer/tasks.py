@@ -126,4 +126,4 @@ class SupervisedTask:
             self._failing_since = self._clock.monotonic()
         self._failures += 1
         self._last_error = f"{type(error).__name__}: {error}"[:500]
-        self._metrics.count("task_failures", task=self._name)
+        self._metrics.count("task_failures", task=self._name.split()[0])

@@ -148,6 +148,7 @@ SERVER_CODES: tuple[ServerCode, ...] = (
     ServerCode(692, "TOO_MANY_MUTATIONS", _T, _LOAD),
     ServerCode(735, "QUERY_WAS_CANCELLED_BY_CLIENT", _T, "the connection went away"),
     ServerCode(745, "SERVER_OVERLOADED", _T, _LOAD),
+    ServerCode(216, "QUERY_WITH_SAME_ID_IS_ALREADY_RUNNING", _T, f"{_LOAD}: our former try runs"),
     ServerCode(225, "NO_ZOOKEEPER", _T, _KEEPER),
     ServerCode(242, "TABLE_IS_READ_ONLY", _T, _KEEPER),
     ServerCode(244, "UNEXPECTED_ZOOKEEPER_ERROR", _T, _KEEPER),

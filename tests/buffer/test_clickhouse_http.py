@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import pytest
 
@@ -90,7 +91,7 @@ async def server():
 @pytest.fixture
 async def sink(server):
     endpoint = Endpoint(
-        f"http://127.0.0.1:{server.port}/", "db", "user", SECRET, timeout_seconds=0.3
+        f"http://127.0.0.1:{server.port}/", "db", "user", SECRET, timeout_seconds=0.2
     )
     made = ClickHouseSink(endpoint, clock=SystemClock())
     yield made
@@ -166,6 +167,19 @@ async def test_an_answer_that_does_not_come_leaves_the_outcome_unknown(sink, ser
     assert error.error_class is ErrorClass.TRANSIENT
     assert error.is_outcome_unknown
     assert len(server.requests) == 1  # nothing below us sends an insert again by itself
+
+
+async def test_a_server_that_needs_longer_gets_longer(sink, server):
+    waits = []
+    for _ in range(3):
+        server.script = ["hang"]
+        begun = time.monotonic()
+        with pytest.raises(SinkError):
+            await sink.insert(LAYOUT, block(1.0), token="t", query_id="q")
+        waits.append(time.monotonic() - begun)
+    assert waits[0] < waits[1] < waits[2]
+    await sink.insert(LAYOUT, block(1.0), token="t", query_id="q")
+    assert sink._http.patience == 1.0
 
 
 async def test_a_refused_connection_is_known_to_have_stored_nothing(sink, server):

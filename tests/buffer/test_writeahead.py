@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+from collections import Counter
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -10,7 +12,7 @@ from buffer import BufferOptions, Closed, LogFull, Submission, WriteAheadBuffer
 from buffer.clock import SystemClock
 from buffer.errors import OutcomeUnknown
 from buffer.fs import RealFileSystem
-from buffer.metrics import NoMetrics
+from buffer.metrics import METRICS as NAMED
 from buffer.shard import list_shards
 from buffer.statistics import TableCondition
 from schema.block import rows_of
@@ -22,6 +24,25 @@ from tests.fakes.sink import FakeSink
 OPTIONS = BufferOptions(batch_age_seconds_max=0.02, disk_free_bytes_min=0)
 
 
+class Strict:
+    """Metrics that know their list: a name or a label that is not in it is an error."""
+
+    labels: ClassVar = {metric.name: set(metric.labels) for metric in NAMED}
+
+    def __init__(self):
+        self.counts = Counter()
+
+    def count(self, name, n=1, **labels):
+        self.observe(name, n, **labels)
+        self.counts[name] += n
+
+    def gauge(self, name, value, **labels):
+        self.observe(name, value, **labels)
+
+    def observe(self, name, value, **labels):
+        assert set(labels) == self.labels[name], name
+
+
 class Yard:
     """A root of shards, and the buffers that were opened on it."""
 
@@ -29,6 +50,7 @@ class Yard:
         self.root = root
         self.sink = FakeSink()
         self.fs = RealFileSystem()
+        self.metrics = Strict()
         self.opened = []
 
     async def open(self, *, clock=None, options=OPTIONS, start=True):
@@ -38,7 +60,7 @@ class Yard:
             sink=self.sink,
             clock=clock or SystemClock(),
             fs=self.fs,
-            metrics=NoMetrics(),
+            metrics=self.metrics,
         )
         self.opened.append(buffer)
         if start:
