@@ -324,3 +324,19 @@ async def test_data_for_finished_runs_flows_like_any_other(yard):
     await buffer.append(submission(metrics(1.0, run=1)))
     await buffer.append(submission(metrics(2.0, run=1)))
     await until(lambda: sorted(yard.values()) == [1.0, 2.0])
+
+
+async def test_a_writer_that_stays_dead_turns_readiness_off_within_five_seconds(yard):
+    """F22."""
+
+    async def die(*_):
+        raise RuntimeError("boom")
+
+    buffer = await yard.open()
+    yard.sink.layout = die
+    await buffer.append(submission(metrics(1.0)))
+    await until(lambda: buffer.statistics().dead_tasks, seconds=5.0)
+    assert "mlop_metrics" in buffer.statistics().dead_tasks[0]
+    del yard.sink.layout
+    await until(lambda: yard.values() == [1.0])
+    assert yard.metrics.counts["task_failures"] > 1
