@@ -158,12 +158,9 @@ class LogModel(RuleBasedStateMachine):
                 order.setdefault(number_of(frame), []).append(frame.lsn)
                 named = (number_of(frame), kind)
                 assert self.seen.setdefault(frame.lsn, named) == named, "an LSN given twice"
-            assert lsns == [
-                lsn
-                for lsn, (_, its) in sorted(self.seen.items())
-                if its is kind and lsn >= position
-            ], "what was seen once stays, in order, until it is delivered"
-            )
+            ahead = sorted(lsn for lsn in self.seen if lsn >= position)
+            mine = [lsn for lsn in ahead if self.seen[lsn][1] is kind]
+            assert lsns == mine, "what was seen once stays, in order, until it is delivered"
         assert not self.refused & set(order), "told that it is not stored, and stored"
         known: dict[int, list[int]] = {}
         for lsn, (number, _) in sorted(self.seen.items()):
