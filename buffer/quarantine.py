@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from buffer.fs import FileSystem
     from buffer.log import Damage
 
-DIRECTORY_NAME = "quarantine"
 SUFFIX = ".q"
 
 _MAGIC = b"CHARONQ1"
