@@ -100,7 +100,7 @@ class Serving:
     app: web.Application
     port: int
     client: aiohttp.ClientSession
-    buffer: MemoryBuffer
+    buffer: Any
     keys: DictKeys
     runs: DictRuns
     metrics: WorkerMetrics
@@ -187,8 +187,10 @@ async def serving(
     limits: ConnectionLimits | None = None,
     routes: Iterable[web.RouteDef] = (),
     reader: Any = None,
+    buffer: Any = None,
 ) -> AsyncIterator[Serving]:
-    metrics, buffer, keys, runs = WorkerMetrics(), MemoryBuffer(), DictKeys(), DictRuns()
+    metrics, keys, runs = WorkerMetrics(), DictKeys(), DictRuns()
+    buffer = MemoryBuffer() if buffer is None else buffer
     keys.add(KEY)
     auth = Authenticator(keys, metrics, refresh_seconds=refresh_seconds)
     admission = Admission(
