@@ -11,7 +11,7 @@ version            4      1
 table_count        4
 sequence           8      the slot with the larger one counts
 shard id           16
-tables                    one after the other, 88 bytes each
+tables                    one after the other, 92 bytes each
 zero                      up to 4,092
 crc                4      of the 4,092 bytes above
 =================  =====  =====================================================================
