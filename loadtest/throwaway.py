@@ -69,7 +69,7 @@ class Server:
         self._wait(lambda: self._answers("/health"), "accept requests")
         self._ports.update(self.facts())
         if is_ready:
-            self._wait(lambda: self._status() == "ok", "report ok")
+            self._wait(self.is_ok, "report ok")
         if not self.key:
             self.key = self.command("keys", "create", "throw-away")["key"]
 
@@ -137,6 +137,11 @@ class Server:
         """Rows of a table, copies counted."""
         return int(self.sql(f"SELECT count() FROM {table}")[0][0])
 
+    def is_ok(self) -> bool:
+        """Whether it says that all is well, what is behind it included."""
+        body = self._answers("/health/ready")
+        return body is not None and json.loads(body)["status"] == "ok"
+
     def worker_pids(self) -> list[int]:
         """The workers, as the kernel lists the supervisor's children."""
         return [pid for pid in self._children() if "ingest.worker" in _command_line(pid)]
@@ -197,10 +202,6 @@ class Server:
                 return body
         except (urllib.error.URLError, ConnectionError, TimeoutError, FileNotFoundError):
             return None
-
-    def _status(self) -> str | None:
-        body = self._answers("/health/ready")
-        return None if body is None else str(json.loads(body)["status"])
 
     def _wait(self, condition: Callable[[], object], what: str) -> None:
         assert self.process is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ def memory_mib(pid: int, field: str) -> float:
 
 async def post(session: aiohttp.ClientSession, server: Server, body: bytes, run: int = 1) -> dict:
     async with session.post(
-        server.url + "/ingest/metrics", data=body, headers=headers(server, run)
+        server.url + "/ingest/metrics", data=BytesIO(body), headers=headers(server, run)
     ) as response:
         answer = await response.json()
         return {"status": response.status, **answer}

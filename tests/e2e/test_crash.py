@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import struct
+import urllib.error
 import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -174,6 +175,14 @@ async def test_a_killed_worker_is_replaced_and_loses_nothing(
 
 def _other_engine(server: Server, former: int) -> None:
     eventually(lambda: _engine(server) not in {None, former}, 30, "another engine")
+    eventually(lambda: _answers(server), 30, "an engine that answers")
+
+
+def _answers(server: Server) -> bool:
+    try:
+        return server.count_rows("mlop_metrics") >= 0
+    except urllib.error.URLError:
+        return False
 
 
 def _engine(server: Server) -> int | None:
