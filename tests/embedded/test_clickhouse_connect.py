@@ -1,4 +1,4 @@
-"""clickhouse-connect, unchanged, against the embedded engine: each kind of request that it sends."""
+"""clickhouse-connect, unchanged, against the embedded engine: each kind of request it sends."""
 
 from __future__ import annotations
 
