@@ -62,7 +62,7 @@ def faults(chance, *, is_replicated):
 
 
 @pytest.mark.parametrize("is_replicated", [False, True])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(16))
 async def test_each_row_once_whatever_happens(tmp_path, seed, is_replicated):
     chance = random.Random(seed)
     sink = FakeSink()

@@ -195,18 +195,18 @@ async def test_transient_codes_lose_and_double_nothing(rig, code):
 async def test_what_the_operator_must_mend_waits_loudly_and_the_live_table_is_read_again(
     rig, code, status
 ):
-    rig.table().script.extend([fakes.refuse(code, status)] * 3)
     seen = []
+
+    async def look_and_refuse(*_):
+        seen.append(rig.statistics())
+        raise fakes.refusal(code, status)
+
+    rig.table().script.extend([look_and_refuse] * 3)
     rig.append(metrics(1.0))
     rig.start()
-    await rig.until(lambda: rig.table().inserts)
-    while len(rig.table().inserts) < 3:
-        seen.append(rig.statistics())
-        await asyncio.sleep(0)
-    waiting = [item for item in seen if item.condition is TableCondition.WAITING]
-    assert waiting
-    assert waiting[0].code == code
     await rig.drain()
+    assert [item.condition for item in seen[1:]] == [TableCondition.WAITING] * 2
+    assert seen[1].code == code
     assert rig.table().layout_reads == 4
     assert len({insert.token for insert in rig.table().inserts}) == 1
     assert rig.statistics().condition is TableCondition.OK
