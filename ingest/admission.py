@@ -24,7 +24,7 @@ import asyncio
 from collections import deque
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ingest.answers import Code, RequestRefused
 
@@ -112,13 +112,22 @@ class _Pool:
 
 
 class Reservation:
-    """The bytes of one body, from its first piece to the answer. Made by `Admission.admit`."""
+    """The bytes of one body, from its first piece to the answer. Made by `Admission.admit`.
+
+    An `async with` block; at its end all is given back.
+    """
 
     def __init__(self, admission: Admission, known_size: int | None) -> None:
         self._admission = admission
         self.known_size = known_size
         self.small = 0
         self.large = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self.shrink(0)
 
     @property
     def size(self) -> int:
@@ -169,18 +178,13 @@ class Admission:
         self._held = 0
         self._held_bytes = 0
 
-    @asynccontextmanager
-    async def admit(self, known_size: int | None) -> AsyncIterator[Reservation]:
-        """Reserve for one request, until the block is left. Nothing is taken yet.
+    def admit(self, known_size: int | None) -> Reservation:
+        """A reservation for one request, to be entered. Nothing is taken yet.
 
         Args:
             known_size: the body's length where the request says it and it is not compressed.
         """
-        reservation = Reservation(self, known_size)
-        try:
-            yield reservation
-        finally:
-            self.shrink(reservation, 0)
+        return Reservation(self, known_size)
 
     async def grow(self, reservation: Reservation, size: int) -> None:
         """See `Reservation.grow`."""

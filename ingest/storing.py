@@ -59,7 +59,7 @@ class Storing:
         found = self._buffer.repeat_of(digest)
         if isinstance(found, asyncio.Future):
             try:
-                return await asyncio.shield(found)
+                return await found
             except BufferFailure:
                 return None
         return found
@@ -81,7 +81,7 @@ class Storing:
         Cancellation: the rows may be stored or not.
         """
         try:
-            return await self._append(submission)
+            return await self._buffer.append(submission)
         except LogFull as full:
             if self._room_seconds_max <= 0:
                 raise
@@ -101,15 +101,11 @@ class Storing:
                 raise full
             if await self._buffer.room(min(left, HOLD_SECONDS_STEP), size):
                 try:
-                    return await self._append(submission)
+                    return await self._buffer.append(submission)
                 except LogFull as again:
                     full = again
                     # Room was seen and is gone: others took it. Not at once again.
                     await asyncio.sleep(min(0.05, max(left, 0)))
-
-    async def _append(self, submission: Submission) -> Receipt:
-        # Shielded: a repeat waits for the same future, and must not lose it to our cancellation.
-        return await asyncio.shield(self._buffer.append(submission))
 
 
 @dataclass(slots=True)

@@ -71,7 +71,7 @@ class MemoryBuffer:
             return replace(self._settled[digest], is_repeat=True)
         for submission, future in self._pending:
             if submission.digest == digest:
-                return future
+                return asyncio.shield(future)
         return None
 
     def append(self, submission: Submission) -> asyncio.Future[Receipt]:
@@ -82,7 +82,7 @@ class MemoryBuffer:
             self._pending.append((submission, future))
         else:
             self._settle(submission, future)
-        return future
+        return asyncio.shield(future)
 
     async def room(self, timeout_seconds: float, size: int = 1) -> bool:
         self.room_asked.set()
