@@ -56,6 +56,7 @@ class Reader:
     """Frames of one table from an LSN on. Blocking; one user at a time.
 
     A file is deleted only when every table is past it, so the reader never loses what it reads.
+    Caught up, it holds no file open: the room of a deleted one is free at once.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Reader:
         self._lsn = from_lsn
         self._walk_lsn = Lsn(0)
         self._first_lsn: Lsn | None = None
+        self._offset = HEADER_BLOCK_BYTES
         self._fd: Fd | None = None
         self._records: Records | None = None
 
@@ -105,6 +107,7 @@ class Reader:
             if item is None:
                 if successor is None:
                     self._lsn = max(self._lsn, view.end_lsn)
+                    self.close()
                     break
                 self._leave(successor)
             elif isinstance(item, Damage):
@@ -117,9 +120,11 @@ class Reader:
 
     def close(self) -> None:
         """Closes the file that is open; a later `read` goes on where this one was."""
+        if self._records is not None:
+            self._offset = self._records.offset
         if self._fd is not None:
             self._fs.close(self._fd)
-        self._fd = self._records = self._first_lsn = None
+        self._fd = self._records = None
 
     def _current(
         self, views: tuple[SegmentView, ...]
@@ -132,19 +137,24 @@ class Reader:
         if index < 0:
             return None, None
         view = views[index]
-        if self._records is not None and view.first_lsn != self._first_lsn:
-            self.close()  # deleted, as every table is past it
+        if view.first_lsn != self._first_lsn:  # the first one, or the former one is deleted
+            self._enter(view)
         successor = views[index + 1] if index + 1 < len(views) else None
         return view, successor
 
+    def _enter(self, view: SegmentView) -> None:
+        self.close()
+        self._first_lsn = self._walk_lsn = view.first_lsn
+        self._offset = HEADER_BLOCK_BYTES
+
     def _place(self) -> tuple[Lsn, Lsn, int]:
-        offset = HEADER_BLOCK_BYTES if self._records is None else self._records.offset
+        offset = self._offset if self._records is None else self._records.offset
         return self._lsn, self._walk_lsn, offset
 
     def _return_to(self, place: tuple[Lsn, Lsn, int]) -> None:
-        self._lsn, self._walk_lsn, offset = place
+        self._lsn, self._walk_lsn, self._offset = place
         if self._records is not None:
-            self._records.offset = offset
+            self._records.offset = self._offset
 
     def _step(
         self, view: SegmentView, successor: SegmentView | None
@@ -154,9 +164,8 @@ class Reader:
             return self._lost_segment(view, successor)
         if self._records is None:
             self._fd = self._fs.open_read(view.path)
-            self._first_lsn = self._walk_lsn = view.first_lsn
             self._records = Records(
-                self._fs, self._fd, view.header.seal, HEADER_BLOCK_BYTES, view.good_bytes
+                self._fs, self._fd, view.header.seal, self._offset, view.good_bytes
             )
         records = self._records
         records.end = view.good_bytes
@@ -219,7 +228,6 @@ class Reader:
         self, view: SegmentView, successor: SegmentView | None
     ) -> Damage | _Passed | None:
         end = view.end_lsn if successor is None else successor.first_lsn
-        self._first_lsn = view.first_lsn
         if end <= self._lsn:
             return None
         raw = b""
@@ -250,8 +258,7 @@ class Reader:
         return Damage(view.path.name, offset, length, first, end, reason, raw, kind)
 
     def _leave(self, successor: SegmentView) -> None:
-        self.close()
-        self._first_lsn = successor.first_lsn
+        self._enter(successor)
         self._lsn = max(self._lsn, successor.first_lsn)
 
 

@@ -9,12 +9,18 @@
         quarantine/
 
 The lock is on an open file: it goes with its holder, however that one ends.
+
+An id is used once. The checkpoint is made with the shard and goes with it, last of all but the
+lock: it holds the counter of block numbers, and a number that is given twice would let a lost block
+pass for one that is stored. A directory without one is a making or a removal that was cut short; it
+is left alone.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from buffer.checkpoint import FILE_NAME as CHECKPOINT_NAME
@@ -34,6 +40,9 @@ ID_BYTES = 16
 LOCK_NAME = "lock"
 QUARANTINE_NAME = "quarantine"
 
+CLAIM_TRIES = 5
+CLAIM_PAUSE_SECONDS = 0.01
+
 
 @dataclass(slots=True)
 class Shard:
@@ -43,6 +52,7 @@ class Shard:
     directory: Path
     id: bytes
     _lock: Fd | None
+    _is_new: bool = False
 
     @classmethod
     def create(
@@ -57,7 +67,7 @@ class Shard:
         directory = root / shard_id.hex()
         fs.make_dir(directory)
         fs.fsync_dir(root)
-        return cls.claim(fs, directory)
+        return replace(cls.claim(fs, directory), _is_new=True)
 
     @classmethod
     def claim(cls, fs: FileSystem, directory: Path) -> Shard:
@@ -71,6 +81,11 @@ class Shard:
         if shard_id is None:
             raise ValueError(f"{directory} is no shard's directory")
         lock = fs.lock(directory / LOCK_NAME)
+        for _ in range(CLAIM_TRIES - 1):
+            if lock is not None:
+                break
+            time.sleep(CLAIM_PAUSE_SECONDS)  # it may be a look by `list_free`
+            lock = fs.lock(directory / LOCK_NAME)
         if lock is None:
             raise ShardTaken(
                 f"{directory} is held by process {holder(fs, directory) or 'unknown'}; "
@@ -84,21 +99,22 @@ class Shard:
         return int.from_bytes(self.id[:4], "big")
 
     def open_checkpoint(self, disk: Disk) -> Checkpoint:
-        """The shard's checkpoint, made where the shard is new. Blocking.
+        """The shard's checkpoint, made where the shard has just been created. Blocking.
 
         Raises:
-            Damaged: it is missing where there is a log, or not to be read.
+            Damaged: it is missing, or not to be read.
             UnknownFormat: made by another release.
             OSError: the disk failed.
         """
         if self.fs.exists(self.directory / CHECKPOINT_NAME):
             return Checkpoint.open(self.fs, self.directory, disk, self.id)
-        if any(first_lsn_of(name) is not None for name in self.fs.list_dir(self.directory)):
+        if not self._is_new:
             # Starting from nothing would send delivered rows again, under block numbers in use.
             raise Damaged(
-                f"{self.directory}: there are segments but no checkpoint; restore the file, or "
-                "move the shard's directory away"
+                f"{self.directory}: there is no checkpoint; restore the file, or move the shard's "
+                "directory away"
             )
+        self._is_new = False
         return Checkpoint.create(self.fs, self.directory, disk, self.id)
 
     def release(self) -> None:
@@ -110,26 +126,23 @@ class Shard:
     def remove(self) -> None:
         """Deletes the shard, all of which is delivered, and gives the lock back. Blocking.
 
-        A quarantine that holds anything stays, and the directory with it.
+        A quarantine that holds anything stays, and with it the checkpoint and the directory.
 
         Raises:
             OSError: some of it is still there; a later claim finds it.
         """
         assert self._lock is not None, "only the holder removes a shard"
-        # The log goes before the checkpoint: segments without one are refused.
-        names = sorted(self.fs.list_dir(self.directory), key=lambda name: name == CHECKPOINT_NAME)
-        for name in names:
-            is_log = first_lsn_of(name) is not None or name == CHECKPOINT_NAME
-            if is_log or name.endswith(TEMPORARY_SUFFIX):
-                if name == CHECKPOINT_NAME:
-                    self.fs.fsync_dir(self.directory)
-                self.fs.unlink(self.directory / name)
-        quarantine = self.directory / QUARANTINE_NAME
-        if not self.fs.list_dir(quarantine):
-            self.fs.remove_dir(quarantine)
-            self.fs.unlink(self.directory / LOCK_NAME)
-            self.fs.remove_dir(self.directory)
-            self.fs.fsync_dir(self.directory.parent)
+        fs, quarantine = self.fs, self.directory / QUARANTINE_NAME
+        for name in fs.list_dir(self.directory):
+            if first_lsn_of(name) is not None or name.endswith(TEMPORARY_SUFFIX):
+                fs.unlink(self.directory / name)
+        fs.fsync_dir(self.directory)
+        if not fs.list_dir(quarantine):
+            fs.remove_dir(quarantine)
+            fs.unlink(self.directory / CHECKPOINT_NAME)
+            fs.unlink(self.directory / LOCK_NAME)
+            fs.remove_dir(self.directory)
+            fs.fsync_dir(self.directory.parent)
         self.release()
 
 
@@ -149,13 +162,20 @@ def list_shards(fs: FileSystem, root: Path) -> list[Path]:
 
 def list_free(fs: FileSystem, root: Path) -> list[Path]:
     """Shards whose lock nobody holds at this moment."""
-    free = []
-    for directory in list_shards(fs, root):
+    return [directory for directory in list_shards(fs, root) if _is_free(fs, directory)]
+
+
+def _is_free(fs: FileSystem, directory: Path) -> bool:
+    names = fs.list_dir(directory)
+    if CHECKPOINT_NAME not in names and all(first_lsn_of(name) is None for name in names):
+        return False  # being made or removed by another process, or what is left of that
+    try:
         lock = fs.lock(directory / LOCK_NAME)
-        if lock is not None:
-            fs.close(lock)
-            free.append(directory)
-    return free
+    except FileNotFoundError:
+        return False  # removed meanwhile
+    if lock is not None:
+        fs.close(lock)
+    return lock is not None
 
 
 def holder(fs: FileSystem, directory: Path) -> int | None:

@@ -16,7 +16,7 @@ from buffer.metrics import NoMetrics
 from buffer.options import BufferOptions
 from buffer.reader import Damage
 from buffer.recovery import Recovered, recover
-from buffer.shard import Shard, list_shards
+from buffer.shard import Shard, list_free
 from schema.columns import Chunks
 from schema.ids import RunId, TenantId
 from schema.streams import StreamKind
@@ -67,7 +67,7 @@ class LogRig:
     def open(self) -> LogRig:
         """Claims the shard that is there, or makes one; recovers its log."""
         self.fs.make_dir(ROOT)
-        there = list_shards(self.fs, ROOT)
+        there = list_free(self.fs, ROOT)
         if there:
             self.shard = Shard.claim(self.fs, there[0])
         else:

@@ -276,7 +276,9 @@ def test_short_of_room_the_active_segment_goes_too_when_it_is_delivered(rig: Log
 def test_a_reader_of_a_table_that_is_caught_up_outlives_the_segment(rig: LogRig) -> None:
     reader = rig.log.reader(Lsn(0), StreamKind.LOGS)
     rig.commit(request(1, size=7_000))
+    before = rig.fs.open_count
     assert reader.read(EVERYTHING, EVERYTHING) == []
+    assert rig.fs.open_count == before, "a deleted file that is open keeps its room"
     rig.deliver(1)
     rig.release(keep=False)
     rig.commit(request(2, kinds=(StreamKind.LOGS,)))
