@@ -77,7 +77,9 @@ def write_config(path: Path, limits: EngineLimits) -> Path:
 
 def _config_xml(users: Path, path: Path, limits: EngineLimits) -> str:
     # The defaults are those of a server with hundreds of gigabytes; these suit two cores. Fewer
-    # merges at once than two threads' would let one long merge hold up the small ones.
+    # merges at once than two threads' would let one long merge hold up the small ones. (Pools of
+    # the process, such as the one that removes merged parts with 128 threads, are made by `import
+    # chdb` before any configuration is read; they cost idle threads, and no memory to speak of.)
     numbers = {
         "max_server_memory_usage": limits.memory_bytes_max,
         "background_pool_size": 2,
@@ -88,8 +90,6 @@ def _config_xml(users: Path, path: Path, limits: EngineLimits) -> str:
         "background_fetches_pool_size": 1,
         "background_message_broker_schedule_pool_size": 1,
         "background_distributed_schedule_pool_size": 1,
-        "max_thread_pool_size": 256,
-        "max_thread_pool_free_size": 16,
         "mark_cache_size": 32 * 2**20,
         "uncompressed_cache_size": 0,
         "index_mark_cache_size": 8 * 2**20,

@@ -124,15 +124,19 @@ def test_every_table_function_of_the_engine_is_known_to_be_harmless_or_is_refuse
         "CREATE TABLE s (a Int8) ENGINE = MySQL('127.0.0.1:1', 'a', 'b', 'c', 'd')",
         "CREATE TABLE s (a Int8) ENGINE = Python('x')",
         "CREATE TABLE s (a Int8) ENGINE = Executable('x', 'TSV')",
-        "CREATE TABLE s (a Int8) ENGINE = MergeTree ORDER BY a "
-        "SETTINGS disk = disk(type = local, path = '/tmp/')",
+        (
+            "CREATE TABLE s (a Int8) ENGINE = MergeTree ORDER BY a "
+            "SETTINGS disk = disk(type = local, path = '/tmp/')"
+        ),
         "CREATE TABLE s (a String DEFAULT file('/etc/passwd')) ENGINE = Memory",
         "CREATE DATABASE s ENGINE = MySQL('127.0.0.1:1', 'b', 'c', 'd')",
         "CREATE DATABASE s ENGINE = SQLite('/tmp/x')",
         "CREATE DATABASE s ENGINE = Filesystem('/etc')",
         "CREATE DATABASE s ENGINE = Overlay('charon')",
-        "CREATE DICTIONARY s (a UInt64) PRIMARY KEY a "
-        "SOURCE(FILE(path '/etc/passwd' format 'CSV')) LAYOUT(FLAT()) LIFETIME(1)",
+        (
+            "CREATE DICTIONARY s (a UInt64) PRIMARY KEY a "
+            "SOURCE(FILE(path '/etc/passwd' format 'CSV')) LAYOUT(FLAT()) LIFETIME(1)"
+        ),
         "CREATE FUNCTION s AS x -> file(x)",
         "CREATE FUNCTION s AS x -> x",
         "CREATE NAMED COLLECTION s AS a = 1",
@@ -212,8 +216,10 @@ def test_a_parameter_cannot_name_a_function(ask):
         "DROP DATABASE second",
         "KILL QUERY WHERE 0",
         "SET max_threads = 1",
-        "CREATE MATERIALIZED VIEW IF NOT EXISTS seen ENGINE = ReplacingMergeTree ORDER BY a "
-        "AS SELECT a FROM plain",
+        (
+            "CREATE MATERIALIZED VIEW IF NOT EXISTS seen ENGINE = ReplacingMergeTree ORDER BY a "
+            "AS SELECT a FROM plain"
+        ),
         "DROP VIEW seen",
     ],
 )
