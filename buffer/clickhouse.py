@@ -163,7 +163,14 @@ class ClickHouseSink:
 
     def _session(self) -> BoundedHttpClient:
         if self._http is None:  # made here, because a session wants a running loop
-            self._http = BoundedHttpClient(self._endpoint, trust=self._endpoint.ssl())
+            try:
+                trust = self._endpoint.ssl()
+            except OSError as error:  # of which ssl.SSLError is one
+                text = f"the CA file {self._endpoint.ca_file} cannot be used: {error}"
+                raise SinkError(
+                    ErrorClass.OPERATOR, None, text, is_outcome_unknown=False
+                ) from error
+            self._http = BoundedHttpClient(self._endpoint, trust=trust)
         return self._http
 
 

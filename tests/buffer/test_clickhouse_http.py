@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import shutil
+import ssl
+import subprocess
 import time
 
 import pytest
@@ -35,8 +38,8 @@ class Server:
         self.connections = 0
         self._tasks = set()
 
-    async def start(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def start(self, trust=None):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=trust)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self):
@@ -210,6 +213,64 @@ async def test_a_large_block_is_sent_in_pieces_unchanged(sink, server):
     assert sent.size > 4 * 2**20
     await sink.insert(LAYOUT, sent, token="t", query_id="q")
     assert server.requests[0][1] == b"".join(sent.pieces)
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"])
+async def test_a_ca_file_that_cannot_be_used_is_the_operators(tmp_path, text):
+    ca_file = tmp_path / "ca.pem"
+    if text is not None:
+        ca_file.write_text(text)
+    sink = ClickHouseSink(
+        Endpoint("https://127.0.0.1:1", "db", ca_file=ca_file), clock=SystemClock()
+    )
+    with pytest.raises(SinkError, match=r"ca\.pem") as caught:
+        await sink.insert(LAYOUT, block(1.0), token="t", query_id="q")
+    assert caught.value.error_class is ErrorClass.OPERATOR
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+async def test_tls_with_a_ca_of_ones_own_and_without_it(tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "ca.pem"
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trust.load_cert_chain(certificate, key)
+    server = Server()
+    await server.start(trust)
+    url = f"https://localhost:{server.port}"
+    trusting = ClickHouseSink(Endpoint(url, "db", ca_file=certificate), clock=SystemClock())
+    await trusting.insert(LAYOUT, block(1.0), token="t", query_id="q")
+    await trusting.close()
+    doubting = ClickHouseSink(Endpoint(url, "db", password=SECRET), clock=SystemClock())
+    with pytest.raises(SinkError) as caught:
+        await doubting.insert(LAYOUT, block(1.0), token="t", query_id="q")
+    assert caught.value.error_class is ErrorClass.OPERATOR
+    assert not caught.value.is_outcome_unknown
+    assert len(server.requests) == 1
+    await doubting.close()
+    await server.stop()
 
 
 def test_secrets_are_in_no_repr_and_in_no_address():
