@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import structlog
+
 from buffer.errors import Broken, BufferFailure, Closed, LogFull, OutcomeUnknown
 from buffer.frame import framed_bytes
 from buffer.log import Entry
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
     from buffer.metrics import Metrics
     from buffer.options import BufferOptions
     from buffer.room import Room
+
+
+_log = structlog.get_logger()
+
+SYNC_SLOW_SECONDS = 1.0
+"""A warning before it is an outage: a healthy disk takes about a thousandth of this."""
 
 
 class _Waiting(NamedTuple):
@@ -223,8 +231,11 @@ class Committer:
         self._room.note_written(outcome.bytes)
         metrics = self._metrics
         metrics.observe("log_sync_seconds", self._sync_seconds)
+        if self._sync_seconds > SYNC_SLOW_SECONDS:
+            _log.warning("sync_slow", seconds=round(self._sync_seconds, 3), bytes=outcome.bytes)
         unknown = sum(isinstance(e, OutcomeUnknown) for e in outcome.failures.values())
         if unknown:
+            _log.error("log_fenced", requests=unknown, reason=str(outcome.failures[0]))
             metrics.count("log_requests_unknown", unknown)
         if refused := len(outcome.failures) - unknown:
             metrics.count("log_requests_refused", refused, reason="disk")

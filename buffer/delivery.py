@@ -145,7 +145,9 @@ class Delivery:
         while True:
             self._moved.clear()
             await self._parts.log.release(
-                self._parts.checkpoint.delivered, keep=self._keeps_repeats()
+                self._parts.checkpoint.delivered,
+                keep=self._keeps_repeats(),
+                disk=self._parts.disk,
             )
             try:
                 async with asyncio.timeout(RELEASE_SECONDS):

@@ -202,17 +202,20 @@ class Log:
             unknown.__cause__ = error
             return _all_refused(entries, unknown)
 
-    async def release(self, delivered: Lsn, *, keep: bool = True) -> int:
+    async def release(self, delivered: Lsn, *, keep: bool = True, disk: Disk | None = None) -> int:
         """Deletes sealed segments that every table is past; returns how many.
 
         Args:
             delivered: the least of all tables' positions, as it is durable in the checkpoint.
             keep: leave those within the repeat window; False when room is short, where the active
                 segment is sealed too if all of it is delivered.
+            disk: where the files are deleted, which takes 14 ms for 64 MiB on ext4; else on the
+                committing thread, and commits wait.
 
-        Cancellation: the deletion is completed.
+        Cancellation: what was begun is completed; a file that is left is deleted after a restart.
         """
-        return await self._disk.run(self._release, delivered, keep)
+        gone = await self._disk.run(self._detach, delivered, keep)
+        return await (disk or self._disk).run(self._delete, gone)
 
     async def close(self) -> None:
         """Ends the log in order: the last group is marked as synced, the file closed.
@@ -329,7 +332,8 @@ class Log:
             )
             raise Broken(self._broken) from error
 
-    def _release(self, delivered: Lsn, keep: bool) -> int:
+    def _detach(self, delivered: Lsn, keep: bool) -> list[Path]:
+        """Takes segments out of sight; returns their files, oldest first."""
         if not keep:
             self._seal_if_delivered(delivered)
         done = [
@@ -339,16 +343,22 @@ class Log:
         ]
         kept = self._kept(done) if keep else 0
         self._kept_bytes = sum(view.good_bytes for view in done[len(done) - kept :])
+        gone = [view.path for view in done[: len(done) - kept]]
+        self._views = self._views[len(gone) :]
+        return gone
+
+    def _delete(self, paths: list[Path]) -> int:
+        """Deletes files; returns how many.
+
+        One by one and in order: a fenced segment must not outlive its successor, which says so.
+        """
         removed = 0
-        for view in done[: len(done) - kept]:
-            # Out of sight before it goes. The names go one by one and in order: a fenced segment
-            # must not outlive the successor that says so.
-            self._views = self._views[1:]
+        for path in paths:
             try:
-                self._fs.unlink(view.path)
+                self._fs.unlink(path)
                 self._fs.fsync_dir(self._directory)
             except OSError:
-                break  # a restart finds the file, and releases it again
+                break  # a restart finds it, and releases it again
             removed += 1
         self._metrics.count("log_segments_released", removed)
         return removed

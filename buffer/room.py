@@ -9,10 +9,11 @@ succeeds; smaller ones may try.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import structlog
 
 from buffer.fs import TEMPORARY_SUFFIX, create_durably
 from buffer.segment import SUFFIX
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from buffer.fs import FileSystem
     from buffer.metrics import Metrics
     from buffer.options import BufferOptions
+
+_log = structlog.get_logger()
 
 POLL_SECONDS = 1.0
 POLL_FULL_SECONDS = 0.25
@@ -76,7 +79,7 @@ class Room:
         self._written = 0
         self._no_room_bytes: int | None = None
         self._no_room_reason = ""
-        self._changed: asyncio.Event = asyncio.Event()
+        self._was_full = False
 
     def refusal(self, size: int) -> str | None:
         """Why a request of ``size`` log bytes has no room; None: it has, as far as is known."""
@@ -107,7 +110,6 @@ class Room:
         known = self._no_room_bytes
         self._no_room_bytes = size if known is None else min(known, size)
         self._no_room_reason = reason
-        self._changed.set()
 
     async def wait(self, timeout_seconds: float, size: int = 1) -> bool:
         """Waits until a request of ``size`` bytes has room; False: it had none in that time.
@@ -130,7 +132,6 @@ class Room:
         """
         while True:
             await self.look(disk)
-            self._changed.clear()
             await self._clock.sleep(POLL_FULL_SECONDS if self.is_full else POLL_SECONDS)
 
     async def look(self, disk: Disk) -> None:
@@ -147,6 +148,7 @@ class Room:
             self._no_room_bytes = None
         self._metrics.gauge("log_all_bytes", reading.log_bytes)
         self._metrics.gauge("disk_free_bytes", reading.free_bytes)
+        self._tell()
 
     def statistics(self) -> RoomStatistics:
         """The room now."""
@@ -159,6 +161,15 @@ class Room:
             log_bytes=self._reading.log_bytes + self._written,
             free_bytes=self._reading.free_bytes - self._written,
         )
+
+    def _tell(self) -> None:
+        """One log line a change of state."""
+        now = self.statistics()
+        if now.is_full and not self._was_full:
+            _log.error("log_full", reason=now.reason)
+        elif self._was_full and not now.is_full:
+            _log.info("log_has_room", log_bytes=now.log_bytes, free_bytes=now.free_bytes)
+        self._was_full = now.is_full
 
     def _read(self, probe_bytes: int | None) -> Reading:
         log_bytes = sum(
