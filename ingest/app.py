@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 def make_app(
     *,
-    more_routes: Iterable[web.AbstractRouteDef] = (),
+    more_routes: Iterable[web.RouteDef] = (),
     on_broken: Callable[[Broken], None] = lambda _error: None,
 ) -> web.Application:
     """An application with all routes; the caller puts the parts under their keys.
@@ -48,8 +48,10 @@ def make_app(
         # `ingest.intake.Body` counts.
         client_max_size=0,
     )
-    app.add_routes(routes.routes())
-    app.add_routes(more_routes)
+    app.add_routes(
+        web.RouteDef(route.method, route.path, route.handler, {**route.kwargs, **_EXPECTING})
+        for route in (*routes.routes(), *more_routes)
+    )
     return app
 
 
@@ -99,6 +101,19 @@ async def _single_slashes(request: web.Request, handler: Handler) -> web.StreamR
     again._match_info = match  # noqa: SLF001 - what the application does after its own resolving
     request[_RESOURCE] = match.route.resource
     return await match.handler(again)
+
+
+async def _expect(request: web.Request) -> web.StreamResponse | None:
+    """Answer an `Expect` header, which is asked for before middlewares; aiohttp refuses in text."""
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        message = "the only expectation that is met is 100-continue"
+        return error_response(Code.EXPECTATION_FAILED, message)
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # the answer itself has not begun
+    return None
+
+
+_EXPECTING = {"expect_handler": _expect}
 
 
 def _failed(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 
+import aiohttp
 import orjson
 import pytest
 
-from tests.ingest.worker_process import PASSWORD, make_key, worker
+from tests.ingest.worker_process import PASSWORD, ROOT, make_key, worker
 
 
 def line(step: int) -> bytes:
@@ -55,8 +57,16 @@ async def test_memory_of_an_idle_worker_is_under_120_mib(tmp_path):
         maps = Path(f"/proc/{one.process.pid}/smaps_rollup").read_text().splitlines()
         [resident] = [int(row.split()[1]) for row in maps if row.startswith("Rss:")]
         assert resident < 120 * 1_024
-        loaded = Path(f"/proc/{one.process.pid}/maps").read_text()
-        assert "chdb" not in loaded
+
+
+async def test_a_worker_loads_nothing_that_only_others_need():
+    names = ("alembic", "typer", "chdb", "clickhouse_connect")
+    code = f"import sys, ingest.worker; print([name for name in {names} if name in sys.modules])"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code), stdout=asyncio.subprocess.PIPE, cwd=ROOT
+    )
+    output, _ = await process.communicate()
+    assert output == b"[]\n"
 
 
 async def test_it_serves_with_the_catalogues_database_away(tmp_path):
@@ -154,3 +164,31 @@ async def test_f15_two_thousand_silent_connections_do_not_hold_a_client_up(tmp_p
         assert time.monotonic() - started < 3
         for _, writer in held:
             writer.close()
+
+
+async def test_two_workers_on_one_port_speak_for_each_other(tmp_path, key):
+    async with (
+        worker(tmp_path, workers=2) as one,
+        worker(tmp_path, workers=2, slot=1, port=one.port) as two,
+    ):
+        for step in range(20):
+            async with aiohttp.ClientSession() as one.client:  # a connection of its own each time
+                assert (await one.post(key, line(step)))[0] == 200
+        for asked in (one, two):
+
+            async def is_whole(asked=asked) -> bool:
+                async with aiohttp.ClientSession() as asked.client:
+                    _, _, text = await asked.request("GET", "/metrics")
+                return 'charon_rows_accepted_total{stream="metrics"} 20\n' in text
+
+            await until(is_whole)
+        await one.kill()
+
+        async def is_missed() -> bool:
+            async with aiohttp.ClientSession() as two.client:
+                status, _, text = await two.request("GET", "/health/ready")
+            return status == 200 and orjson.loads(text)["checks"]["workers"].get("starting") == 1
+
+        await until(is_missed)
+        async with aiohttp.ClientSession() as two.client:
+            assert (await two.post(key, line(100)))[0] == 200

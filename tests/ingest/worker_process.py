@@ -78,18 +78,18 @@ async def make_key(root: Path) -> str:
 
 
 @contextlib.asynccontextmanager
-async def worker(root: Path, *, clickhouse_url: str = NOWHERE, user: str = "charon", **settings):
+async def worker(root: Path, *, slot: int = 0, clickhouse_url: str = NOWHERE, **settings):
     """Start one and wait until it is ready; it is killed at the end if it has not ended."""
     options = {"port": 0, "disk_free_bytes_min": 0, "log_level": "debug", **settings}
     config = {
         "settings": reveal(load_settings(data_dir=root, **options)),
-        "slot": 0,
+        "slot": slot,
         "clickhouse_url": clickhouse_url,
-        "clickhouse_user": user,
+        "clickhouse_user": "charon",
         "clickhouse_password": PASSWORD,
         "data_dir": str(root),
     }
-    log_path = root / "worker.log"
+    log_path = root / f"worker-{slot}.log"
     with log_path.open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "ingest.worker"),
