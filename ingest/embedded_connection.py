@@ -162,11 +162,11 @@ def run_job(
         EngineError: the job is void, or is not what its kind of statement may be.
         RuntimeError: ClickHouse's exception.
     """
-    if job.is_void.is_set():
-        raise refuse(394, "QUERY_WAS_CANCELLED", "Query was cancelled before it began")
     if job.checked:
         _check_class(connection, job)
     _prepare(connection, job, session, base_settings)
+    if job.is_void.is_set():
+        raise refuse(394, "QUERY_WAS_CANCELLED", "Query was cancelled before it began")
     result = connection.query(job.sql, job.format, params=job.params)
     if session is not None and job.changes_session:
         session.remember()

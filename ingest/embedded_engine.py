@@ -105,7 +105,17 @@ class Engine:
         """Asks the engine to end whatever runs under this id."""
         sql = f"KILL QUERY WHERE Settings['log_comment'] = {literal(query_id)} ASYNC"
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._pools[Slot.CONTROL], self._kill, sql)
+        await loop.run_in_executor(self._pools[Slot.CONTROL], self._ask, sql)
+
+    async def sees(self, query_id: str) -> bool:
+        """Whether something runs under this id; what waits for a thread does not run yet."""
+        sql = (
+            "SELECT count() FROM system.processes "  # noqa: S608 - quoted
+            f"WHERE Settings['log_comment'] = {literal(query_id)}"
+        )
+        loop = asyncio.get_running_loop()
+        count = await loop.run_in_executor(self._pools[Slot.CONTROL], self._ask, sql)
+        return count != b"0\n"
 
     def close(self) -> None:
         """Waits for what runs, then closes the engine: what an insert wrote is on disk."""
@@ -126,10 +136,10 @@ class Engine:
             if session is None:
                 connection.close()
 
-    def _kill(self, sql: str) -> None:
+    def _ask(self, sql: str) -> bytes:
         connection = self.connect()
         try:
-            connection.query(sql, "Null")
+            return connection.query(sql, "TabSeparated").bytes()
         finally:
             connection.close()
 

@@ -26,6 +26,7 @@ from ingest.embedded_statement import (
     read_statement,
     select_into,
 )
+from ingest.embedded_underway import Underway
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -34,14 +35,13 @@ READS_MAX: Final = 64
 """SELECTs under way or waiting; more are refused at once, as ClickHouse does."""
 _FORM: Final = "multipart/form-data"
 _SYNTAX_ERROR: Final = 62
-_KILL_TRIES: Final = 50
-_KILL_SECONDS: Final = 0.1
 _READING: Final = (StatementKind.SELECT, StatementKind.DESCRIBE)
 
+# CONTROL is what the parser calls temporary tables, and INSERT … SELECT … SETTINGS.
 _CLASSES: Final = {
     StatementKind.SELECT: frozenset({"READ_ONLY"}),
     StatementKind.DESCRIBE: frozenset({"READ_ONLY"}),
-    StatementKind.COMMAND: frozenset({"MUTATING", "CONTROL"}),  # temporary tables: CONTROL
+    StatementKind.COMMAND: frozenset({"MUTATING", "CONTROL"}),
     StatementKind.CONTROL: frozenset({"CONTROL"}),
     StatementKind.OTHER: frozenset[str](),
 }
@@ -74,7 +74,7 @@ class Front:
         self._door = door
         self._sessions = Sessions(engine)
         self._room = InsertRoom()
-        self._work: set[asyncio.Task[Outcome]] = set()
+        self._underway = Underway(engine)
         self._reads: dict[asyncio.Task[Outcome], Job] = {}
 
     def app(self) -> web.Application:
@@ -91,9 +91,9 @@ class Front:
 
     async def finish(self) -> None:
         """Ends SELECTs, which on the way down only delay inserts, and waits for all the rest."""
-        await asyncio.gather(*(self._end(task, job) for task, job in list(self._reads.items())))
-        if self._work:
-            await asyncio.wait(self._work)
+        reads = list(self._reads.items())
+        await asyncio.gather(*(self._underway.end(task, job) for task, job in reads))
+        await self._underway.all_ended()
         self._sessions.close()
 
     async def _ping(self, _request: web.Request) -> web.Response:
@@ -191,7 +191,7 @@ class Front:
                 call.request,
                 lambda file: select_into(call.statement, file, asked.default_format),
                 run,
-                lambda task: self._end(task, job),
+                lambda task: self._underway.end(task, job),
                 query_id=asked.query_id,
                 timezone=self._engine.timezone,
             )
@@ -206,15 +206,14 @@ class Front:
         sql, slot = statement.text, _SLOTS[statement.kind]
         if statement.kind is StatementKind.SELECT and reads_processes(statement):
             sql, slot = with_processes(statement), Slot.CONTROL
+            await self._underway.visible(statement)
         elif statement.first_word == "KILL":
             sql = with_kill(statement)
-        classes = _CLASSES[statement.kind]
-        if statement.first_word == "INSERT":
-            classes |= {"CONTROL"}  # what chDB calls INSERT … SELECT … SETTINGS
+            self._underway.void(statement)
         job = replace(
             self._job(call, sql),
             checked=statement.text,
-            classes=classes,
+            classes=_CLASSES[statement.kind],
             changes_session=statement.first_word in ("SET", "USE"),
         )
         outcome = await asyncio.shield(self._begin(slot, job, asked))
@@ -251,10 +250,7 @@ class Front:
         current = session.connection.database if session is not None else ""
         job = replace(job, database=asked.database or current or self._engine.database)
         task = asyncio.create_task(self._run(slot, job, session, when_done))
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
-        # Where the request is gone, nobody takes its exception.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._underway.add(task, job)
         return task
 
     async def _run(
@@ -268,15 +264,6 @@ class Front:
                 session.release()
             if when_done is not None:
                 when_done()
-
-    async def _end(self, task: asyncio.Task[Outcome], job: Job) -> None:
-        """Kills a SELECT that nobody reads: before it starts, or as soon as the engine sees it."""
-        job.is_void.set()
-        for _ in range(_KILL_TRIES):
-            if task.done():
-                return
-            await self._engine.kill(job.query_id)
-            await asyncio.wait({task}, timeout=_KILL_SECONDS)
 
 
 async def _form_fields(request: web.Request) -> list[tuple[str, str]]:

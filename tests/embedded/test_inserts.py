@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import io
 
 import aiohttp
 import pytest
+
+from schema.insert import INSERT_SETTINGS
 
 SETTINGS = {
     "insert_deduplicate": "1",
@@ -183,3 +186,94 @@ async def test_forty_inserts_at_once_are_all_there(ask, table):
     )
     assert {status for status, _, _ in answers} == {200}
     assert await count(ask) == 40
+
+
+async def test_a_million_rows_become_one_part_and_a_retry_adds_nothing(ask):
+    await ask("DROP TABLE IF EXISTS big SYNC")
+    await ask(
+        "CREATE TABLE big (a UInt64, k UInt8) ENGINE = ReplacingMergeTree ORDER BY a "
+        "SETTINGS non_replicated_deduplication_window = 100"
+    )
+    await ask("SYSTEM STOP MERGES big")
+    rows = 1_000_000
+    count = bytes((rows & 127 | 128, rows >> 7 & 127 | 128, rows >> 14))
+    numbers = array.array("Q", range(rows)).tobytes()
+    block = b"\x02" + count + b"\x01a\x06UInt64" + numbers + b"\x01k\x05UInt8" + bytes(rows)
+    settings = {name: str(value) for name, value in INSERT_SETTINGS.items()}
+    for _ in range(2):
+        code = (
+            await ask(
+                "INSERT INTO big (a, k) FORMAT Native",
+                io.BytesIO(block),
+                insert_deduplication_token="whole",
+                **settings,
+            )
+        )[1]
+        assert code is None
+    parts = "SELECT count(), sum(rows) FROM system.parts WHERE table = 'big' AND active"
+    assert (await ask(parts))[2] == "1\t1000000\n"
+
+
+async def slow_table(ask):
+    await ask("DROP TABLE IF EXISTS slow SYNC")
+    await ask(
+        "CREATE TABLE slow (a UInt32, b UInt8 MATERIALIZED sleepEachRow(0.1)) "
+        "ENGINE = MergeTree ORDER BY a"
+    )
+
+
+async def until_running(ask, query_id):
+    sql = f"SELECT count() FROM system.processes WHERE query_id = '{query_id}'"
+    async with asyncio.timeout(20):
+        while (await ask(sql))[2] != "1\n":
+            await asyncio.sleep(0.01)
+
+
+def some(rows):
+    return io.BytesIO(b"".join(b"%d\n" % n for n in range(rows)))
+
+
+async def test_a_killed_insert_is_394_and_stores_nothing(ask):
+    await slow_table(ask)
+    task = asyncio.create_task(ask("INSERT INTO slow FORMAT CSV", some(25), query_id="doomed"))
+    await until_running(ask, "doomed")
+    await ask("KILL QUERY WHERE query_id = 'doomed' SYNC")
+    assert (await task)[1] == "394"
+    assert (await ask("SELECT count() FROM slow"))[2] == "0\n"
+
+
+async def test_an_insert_that_waits_its_turn_is_not_said_to_be_gone(ask):
+    """A lost answer is settled by asking `system.processes`: "no" must mean that it never lands."""
+    await slow_table(ask)
+    holders = [
+        asyncio.create_task(ask("INSERT INTO slow FORMAT CSV", some(5), query_id=f"h{n}"))
+        for n in range(2)
+    ]
+    for n in range(2):
+        await until_running(ask, f"h{n}")
+    late = asyncio.create_task(ask("INSERT INTO slow FORMAT CSV", some(5), query_id="late"))
+    await ask("SELECT 1")  # by now it has been read
+    await asyncio.sleep(0.05)
+    late.cancel()
+    await asyncio.wait({late})
+    seen = (await ask("SELECT 1 FROM system.processes WHERE query_id = 'late' LIMIT 1"))[2]
+    stored = int((await ask("SELECT count() FROM slow"))[2])
+    assert seen == "1\n" or stored == 15
+    await asyncio.wait(holders)
+
+
+async def test_a_kill_reaches_an_insert_that_waits_its_turn(ask):
+    await slow_table(ask)
+    holders = [
+        asyncio.create_task(ask("INSERT INTO slow FORMAT CSV", some(5), query_id=f"k{n}"))
+        for n in range(2)
+    ]
+    for n in range(2):
+        await until_running(ask, f"k{n}")
+    late = asyncio.create_task(ask("INSERT INTO slow FORMAT CSV", some(5), query_id="later"))
+    await ask("SELECT 1")
+    await asyncio.sleep(0.05)
+    await ask("KILL QUERY WHERE query_id = 'later' ASYNC FORMAT Null")
+    assert (await late)[1] == "394"
+    await asyncio.wait(holders)
+    assert (await ask("SELECT count() FROM slow"))[2] == "10\n"
