@@ -192,7 +192,13 @@ class Committer:
 
     async def _commit(self, group: list[_Waiting]) -> None:
         self._began_at = self._clock.monotonic()
-        work = self._disk.submit(self._log.commit, [waiting.entry for waiting in group])
+        try:
+            work = self._disk.submit(self._log.commit, [waiting.entry for waiting in group])
+        except RuntimeError as error:  # its thread has been closed
+            self._failure = Broken(f"the log's disk takes no more work: {error}")
+            for waiting in group:
+                _fail(waiting.future, self._closed(), error)
+            raise self._failure from error
         cancelled: asyncio.CancelledError | None = None
         while not work.done():
             try:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,6 +37,7 @@ from buffer.frame import GROUP_HEADER_BYTES, MARK_BYTES, encode_frames
 from buffer.fs import is_no_room
 from buffer.lsn import Lsn
 from buffer.reader import Damage, Reader
+from buffer.retention import delivered_count, kept_count
 from buffer.segment import (
     HEADER_BLOCK_BYTES,
     Predecessor,
@@ -235,6 +237,8 @@ class Log:
                 raise
             writer.cut()
             self._metrics.count("log_no_room")
+            if error.errno == errno.EFBIG and not writer.is_empty:
+                self._is_rotating = True  # a limit on a file's size: the next one has its own
             if len(entries) == 1:
                 failures[0] = _no_room(error)
             else:
@@ -336,16 +340,13 @@ class Log:
         """Takes segments out of sight; returns their files, oldest first."""
         if not keep:
             self._seal_if_delivered(delivered)
-        done = [
-            view
-            for view, successor in zip(self._views, self._views[1:], strict=False)
-            if successor.first_lsn <= delivered
-        ]
-        kept = self._kept(done) if keep else 0
-        self._kept_bytes = sum(view.good_bytes for view in done[len(done) - kept :])
-        gone = [view.path for view in done[: len(done) - kept]]
+        now_ns = self._clock.wall_ns()
+        done = delivered_count(self._views, delivered)
+        kept = kept_count(self._views, done, now_ns, self._options) if keep else 0
+        self._kept_bytes = sum(view.good_bytes for view in self._views[done - kept : done])
+        gone = self._views[: done - kept]
         self._views = self._views[len(gone) :]
-        return gone
+        return [view.path for view in gone]
 
     def _delete(self, paths: list[Path]) -> int:
         """Deletes files; returns how many.
@@ -362,21 +363,6 @@ class Log:
             removed += 1
         self._metrics.count("log_segments_released", removed)
         return removed
-
-    def _kept(self, done: list[SegmentView]) -> int:
-        """How many of the delivered segments, from the end on, the repeat window needs."""
-        since = self._clock.wall_ns() - int(self._options.repeat_seconds * 1e9)
-        # An eighth: a small log must not be full of what is delivered.
-        room = min(self._options.repeat_log_bytes_max, self._options.log_bytes_max // 8)
-        successors = self._views[1 : len(done) + 1]
-        count = 0
-        for view, successor in zip(reversed(done), reversed(successors), strict=True):
-            room -= view.good_bytes
-            is_young = successor.header is None or successor.header.created_at_ns > since
-            if room < 0 or not is_young:
-                break
-            count += 1
-        return count
 
     def _seal_if_delivered(self, delivered: Lsn) -> None:
         writer = self._writer

@@ -306,3 +306,14 @@ async def test_many_requests_on_a_real_thread_arrive_once_and_in_order() -> None
         await asyncio.gather(*[run.committer.append(request(n)) for n in range(3_000)])
         assert run.rig.numbers() == list(range(3_000))
     disk.close()
+
+
+async def test_a_thread_that_is_gone_leaves_no_request_without_an_answer() -> None:
+    disk = ThreadDisk()
+    disk.close()
+    async with running(disk) as run:
+        futures = [run.committer.append(request(number)) for number in (1, 2)]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [Closed] * 2
+        with pytest.raises(Broken):
+            await run.task

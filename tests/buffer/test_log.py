@@ -334,3 +334,13 @@ def test_nothing_stays_open(rig: LogRig) -> None:
     assert isinstance(rig.read()[0], Frame)
     rig.close()
     assert rig.fs.open_count == 0
+
+
+def test_a_limit_on_a_files_size_begins_the_next_file(rig: LogRig) -> None:
+    rig.commit(request(1))
+    rig.fs.fail_next(Fail(errno.EFBIG))
+    rig.commit(request(2))
+    assert not rig.commit(request(3)).failures
+    assert len(rig.segments()) == 2
+    rig.kill()
+    assert rig.numbers() == [1, 3]
