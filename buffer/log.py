@@ -195,7 +195,7 @@ class Log:
         try:
             writer = self._writer_for(sum(entry.frame_bytes for entry in entries))
         except OSError as error:
-            return _all_refused(entries, _no_segment(error))
+            return _all_refused(entries, _refusal(error, "no new segment"))
         try:
             return self._commit_to(writer, entries)
         except OSError as error:
@@ -233,14 +233,14 @@ class Log:
         try:
             frames = self._write(writer, entries)
         except OSError as error:
-            if not is_no_room(error):
+            if not is_refusal(error, "no room for the log"):
                 raise
             writer.cut()
             self._metrics.count("log_no_room")
             if error.errno == errno.EFBIG and not writer.is_empty:
                 self._is_rotating = True  # a limit on a file's size: the next one has its own
             if len(entries) == 1:
-                failures[0] = _no_room(error)
+                failures[0] = _refusal(error, "no room for the log")
             else:
                 frames = self._write_alone(writer, entries, failures)
         if frames:
@@ -257,10 +257,10 @@ class Log:
             try:
                 frames += self._write(writer, [entry])
             except OSError as error:
-                if not is_no_room(error):
+                if not is_refusal(error, "no room for the log"):
                     raise
                 writer.cut()
-                failures[index] = _no_room(error)
+                failures[index] = _refusal(error, "no room for the log")
         return frames
 
     def _write(self, writer: SegmentWriter, entries: Sequence[Entry]) -> int:
@@ -390,15 +390,8 @@ def _all_refused(entries: Sequence[Entry], failure: BufferFailure) -> GroupOutco
     return GroupOutcome(dict.fromkeys(range(len(entries)), failure), 0, 0)
 
 
-def _no_room(error: OSError) -> LogFull:
-    failure = LogFull(f"no room for the log: {error}")
-    failure.__cause__ = error
-    return failure
-
-
-def _no_segment(error: OSError) -> Unavailable:
-    if is_no_room(error):
-        return _no_room(error)
-    failure = Unavailable(f"a new segment could not be made: {error}")
+def _refusal(error: OSError, what: str) -> Unavailable:
+    kind = LogFull if is_refusal(error, "no room for the log") else Unavailable
+    failure = kind(f"{what}: {error}")
     failure.__cause__ = error
     return failure
