@@ -233,7 +233,7 @@ class Log:
         try:
             frames = self._write(writer, entries)
         except OSError as error:
-            if not is_refusal(error, "no room for the log"):
+            if not is_no_room(error):
                 raise
             writer.cut()
             self._metrics.count("log_no_room")
@@ -257,7 +257,7 @@ class Log:
             try:
                 frames += self._write(writer, [entry])
             except OSError as error:
-                if not is_refusal(error, "no room for the log"):
+                if not is_no_room(error):
                     raise
                 writer.cut()
                 failures[index] = _refusal(error, "no room for the log")
@@ -391,7 +391,7 @@ def _all_refused(entries: Sequence[Entry], failure: BufferFailure) -> GroupOutco
 
 
 def _refusal(error: OSError, what: str) -> Unavailable:
-    kind = LogFull if is_refusal(error, "no room for the log") else Unavailable
+    kind = LogFull if is_no_room(error) else Unavailable
     failure = kind(f"{what}: {error}")
     failure.__cause__ = error
     return failure
