@@ -117,7 +117,7 @@ class Adoption:
                 await shard.close()
                 continue
             try:
-                await shard.remove(self._own.quarantine, self._own.threads.reading)
+                await shard.remove(self._own)
             except OSError as error:
                 _log.warning("shard_not_removed", shard=shard.name, reason=str(error))
             else:

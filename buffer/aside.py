@@ -1,4 +1,4 @@
-"""Setting rows and damage aside: on the shard's thread, and told once."""
+"""What delivery writes down on the shard's thread: what is set aside, told once; what is done."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from buffer.journal import Delivered
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from buffer.batch import RowSpan
+    from buffer.checkpoint import Pending
+    from buffer.clock import Clock
     from buffer.log import Damage
     from buffer.metrics import Metrics
     from buffer.quarantine import SetAside
     from buffer.surroundings import ShardParts
+    from schema.streams import StreamKind
 
 _log = structlog.get_logger()
 
@@ -66,3 +72,27 @@ async def put_damage(parts: ShardParts, metrics: Metrics, damage: Damage) -> Non
         length=damage.length,
         reason=damage.reason,
     )
+
+
+async def note_delivered(
+    parts: ShardParts, clock: Clock, kind: StreamKind, pending: Pending, span: RowSpan, rows: int
+) -> None:
+    """Writes a block that is confirmed into the journal, before the checkpoint moves past it.
+
+    A block that is noted twice, because a kill came between the two, is compared twice.
+    """
+    if parts.journal is None:
+        return
+    delivered = Delivered(
+        kind=kind,
+        number=pending.number,
+        generation=pending.generation,
+        first=pending.first,
+        last=pending.last,
+        batch_rows=pending.rows,
+        first_row=span.first,
+        end_row=span.end,
+        rows=rows,
+        delivered_at_ns=clock.wall_ns(),
+    )
+    await parts.disk.run(parts.journal.note, delivered)

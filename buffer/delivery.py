@@ -144,11 +144,11 @@ class Delivery:
     async def _release_segments(self) -> None:
         while True:
             self._moved.clear()
-            await self._parts.log.release(
-                self._parts.checkpoint.delivered,
-                keep=self._keeps_repeats(),
-                disk=self._parts.disk,
-            )
+            delivered, held = self._parts.checkpoint.delivered, self._parts.hold.from_lsn
+            keep = self._keeps_repeats()
+            if keep and held is not None:
+                delivered = min(delivered, held)
+            await self._parts.log.release(delivered, keep=keep, disk=self._parts.disk)
             try:
                 async with asyncio.timeout(RELEASE_SECONDS):
                     await self._moved.wait()

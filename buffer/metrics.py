@@ -58,6 +58,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("delivery_generations", _C, "batches", "batches sent under a new token", ("table",)),
     Metric("quarantined_rows", _C, "rows", "rows set aside as undeliverable", ("table",)),
     Metric("damaged_ranges", _C, "ranges", "damaged ranges of the log set aside"),
+    Metric("journal_failures", _C, "blocks", "delivered blocks that could not be noted"),
+    Metric("reconciled_batches", _C, "blocks", "delivered blocks found stored", ("table",)),
+    Metric("reconcile_skipped", _C, "blocks", "delivered blocks that were not compared"),
+    Metric("reconcile_failures", _C, "looks", "looks for stored blocks that failed", ("table",)),
+    Metric("missing_batches", _C, "blocks", "delivered blocks found not stored", ("table",)),
+    Metric("batches_missing", _G, "blocks", "delivered blocks that are not stored, now"),
+    Metric("resent_batches", _C, "blocks", "blocks sent again on request", ("table",)),
     Metric("shards_adopted", _C, "shards", "orphan shards taken over to be drained"),
     Metric("shards_unreadable", _C, "shards", "shards whose directory could not be read"),
 )

@@ -11,10 +11,12 @@ import structlog
 
 from buffer.disk import ThreadDisk
 from buffer.errors import Damaged, ShardTaken
+from buffer.journal import DIRECTORY_NAME as JOURNAL_NAME
+from buffer.journal import Journal
 from buffer.quarantine import Quarantine
 from buffer.recovery import recover
 from buffer.shard import QUARANTINE_NAME, Shard, list_free
-from buffer.surroundings import ShardParts
+from buffer.surroundings import Hold, ShardParts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +74,8 @@ class OpenShard:
     checkpoint: Checkpoint
     log: Log
     quarantine: Quarantine
+    journal: Journal
+    hold: Hold
     remembered: tuple[Remembered, ...]
 
     @property
@@ -88,6 +92,8 @@ class OpenShard:
             checkpoint=self.checkpoint,
             quarantine=self.quarantine,
             disk=self.threads.reading,
+            journal=self.journal,
+            hold=self.hold,
         )
 
     async def close(self) -> None:
@@ -95,11 +101,14 @@ class OpenShard:
         async with AsyncExitStack() as steps:
             steps.callback(self.threads.close)
             steps.callback(self.shard.release)
+            steps.callback(self.journal.close)
             steps.push_async_callback(self.checkpoint.close)
             steps.push_async_callback(self.log.close)
 
-    async def remove(self, heir: Quarantine, heir_disk: Disk) -> None:
-        """Deletes the shard, all of which is delivered; its quarantined rows go to the heir.
+    async def remove(self, heir: OpenShard) -> None:
+        """Deletes the shard, all of which is delivered.
+
+        Its quarantined rows and its journal go to the heir.
 
         Raises:
             OSError: some of it is still there; a later claim finds it.
@@ -110,7 +119,8 @@ class OpenShard:
             await self.log.close()
             await self.checkpoint.close()
             if self.quarantine.names():
-                await heir_disk.run(heir.take_over, self.quarantine)
+                await heir.threads.reading.run(heir.quarantine.take_over, self.quarantine)
+            await heir.threads.reading.run(heir.journal.take_over, self.journal)
             await self.threads.side.run(self.shard.remove)
 
 
@@ -182,4 +192,21 @@ def _open(storage: Storage, shard: Shard, threads: Threads) -> OpenShard:
         clock=storage.clock,
     )
     quarantine.open()
-    return OpenShard(shard, threads, checkpoint, recovered.log, quarantine, recovered.remembered)
+    journal = Journal(
+        storage.fs,
+        shard.directory / JOURNAL_NAME,
+        shard=shard.id.hex(),
+        clock=storage.clock,
+        metrics=storage.metrics,
+    )
+    journal.open()
+    return OpenShard(
+        shard=shard,
+        threads=threads,
+        checkpoint=checkpoint,
+        log=recovered.log,
+        quarantine=quarantine,
+        journal=journal,
+        hold=Hold(),
+        remembered=recovered.remembered,
+    )

@@ -95,12 +95,13 @@ class Quarantine:
 
     def open(self) -> None:
         """Counts what is there and removes unfinished files."""
-        self._sizes.clear()
+        sizes = {}
         for name in self._fs.list_dir(self._directory):
             if name.endswith(TEMPORARY_SUFFIX):
                 self._fs.unlink(self._directory / name)
             elif name.endswith(SUFFIX):
-                self._sizes[name] = self._fs.size_of(self._directory / name)
+                sizes[name] = self._fs.size_of(self._directory / name)
+        self._sizes = sizes  # at once: somebody may be looking at the statistics
 
     def put_rows(self, table: str, reason: str, code: int | None, rows: Sequence[SetAside]) -> bool:
         """Sets rows of one table aside.
@@ -162,6 +163,7 @@ class Quarantine:
         Durability: each entry is in one of the two directories at any time, in this one in the end.
         """
         self._fs.make_dir(self._directory)
+        other.open()  # somebody may have taken entries out
         for name, size in list(other._sizes.items()):
             self._fs.rename(other._directory / name, self._directory / name)
             self._sizes[name] = size

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from buffer import bisection
-from buffer.aside import put_damage, put_rows
+from buffer.aside import note_delivered, put_damage, put_rows
 from buffer.batch import block_number, names_of, query_id_of, raised
 from buffer.building import set_aside
 from buffer.checkpoint import Pending
@@ -202,15 +202,18 @@ class Sender:
                 if not await self._narrow(error, pending, live, frames, built):
                     raise
                 return
-            self.delivered_rows += built.block.rows
-            self._around.metrics.count("delivery_rows", built.block.rows, table=self._table)
-        self.condition.worked()
-        await self._go_on(pending, self._after_taken(pending))
+        await self._taken(pending, span, 0 if built.block is None else built.block.rows)
 
-    def _after_taken(self, pending: Pending) -> Bisection | None:
-        if pending.path is None:
-            return None
-        return bisection.after_taken(pending.path, pending.rows)
+    async def _taken(self, pending: Pending, span: RowSpan, rows: int) -> None:
+        """All of a span is stored or set aside; ``rows`` of it are stored."""
+        self.condition.worked()
+        if rows:
+            self.delivered_rows += rows
+            self._around.metrics.count("delivery_rows", rows, table=self._table)
+            await note_delivered(self._parts, self._around.clock, self._kind, pending, span, rows)
+        path = pending.path
+        left = None if path is None else bisection.after_taken(path, pending.rows)
+        await self._go_on(pending, left)
 
     async def _insert(
         self,
@@ -250,12 +253,9 @@ class Sender:
         is_there = live.layout.has_batch and await sink.has_batch(live.layout, pending.number)
         if is_there and not doubt.is_refusal:
             self._doubt = None
-            self.condition.worked()
             _log.info("batch_found_stored", table=self._table, number=pending.number)
-            span_rows = bisection.span_of(pending).count
-            self.delivered_rows += span_rows
-            self._around.metrics.count("delivery_rows", span_rows, table=self._table)
-            await self._go_on(pending, self._after_taken(pending))
+            span = bisection.span_of(pending)
+            await self._taken(pending, span, span.count)
             return
         # There, but refused: a view failed, and the same token fills its target and adds nothing
         # here. Absent: a replicated table keeps its token, because it commits both together; in any

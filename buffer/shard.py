@@ -6,7 +6,9 @@
         lock            held by whoever appends to or drains the shard; the holder's pid
         checkpoint
         <first LSN>.seg
-        quarantine/
+        quarantine/     what could not be delivered
+        delivered/      the journal of what was
+        resend/         blocks that somebody wants to be sent again
 
 The lock is on an open file: it goes with its holder, however that one ends.
 
@@ -27,6 +29,7 @@ from buffer.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from buffer.checkpoint import Checkpoint
 from buffer.errors import Damaged, ShardTaken
 from buffer.fs import TEMPORARY_SUFFIX
+from buffer.journal import DIRECTORY_NAME as JOURNAL_NAME
 from buffer.segment import first_lsn_of
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 ID_BYTES = 16
 LOCK_NAME = "lock"
 QUARANTINE_NAME = "quarantine"
+RESEND_NAME = "resend"
 
 CLAIM_TRIES = 5
 CLAIM_PAUSE_SECONDS = 0.01
@@ -138,6 +142,10 @@ class Shard:
                 fs.unlink(self.directory / name)
         fs.fsync_dir(self.directory)
         if not fs.list_dir(quarantine):
+            for directory in (self.directory / JOURNAL_NAME, self.directory / RESEND_NAME):
+                for name in fs.list_dir(directory):
+                    fs.unlink(directory / name)
+                fs.remove_dir(directory)
             fs.remove_dir(quarantine)
             fs.unlink(self.directory / CHECKPOINT_NAME)
             fs.unlink(self.directory / LOCK_NAME)

@@ -12,6 +12,7 @@ from buffer.delivery import Delivery
 from buffer.disk import ThreadDisk
 from buffer.frame import Submission, framed_bytes
 from buffer.fs import RealFileSystem
+from buffer.journal import Journal
 from buffer.log import Entry, Log
 from buffer.lsn import Lsn
 from buffer.metrics import NoMetrics
@@ -68,6 +69,13 @@ class Rig:
         )
         self.checkpoint = Checkpoint.create(self.fs, directory, self.disk, SHARD)
         self.quarantine = self._quarantine()
+        self.journal = Journal(
+            self.fs,
+            directory / "delivered",
+            shard=SHARD.hex(),
+            clock=self.clock,
+            metrics=NoMetrics(),
+        )
         self.delivery = None
 
     def _quarantine(self):
@@ -98,6 +106,7 @@ class Rig:
             checkpoint=self.checkpoint,
             quarantine=self.quarantine,
             disk=self.disk,
+            journal=self.journal,
         )
         around = Surroundings(
             sink=self.sink,
@@ -145,6 +154,7 @@ class Rig:
         if self.delivery is not None:
             self.delivery.terminate()
             await self.delivery.wait()
+        self.journal.close()
         await self.log.close()
         await self.checkpoint.close()
         self.disk.close()
