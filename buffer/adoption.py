@@ -14,7 +14,8 @@ import structlog
 from buffer.delivery import Delivery
 from buffer.errors import BufferFailure, ShardTaken
 from buffer.opening import open_shard
-from buffer.shard import Shard, list_free
+from buffer.resend import Resender
+from buffer.shard import RESEND_NAME, Shard, list_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +101,10 @@ class Adoption:
             return
         _log.info("shard_adopted", shard=shard.name)
         self._storage.metrics.count("shards_adopted")
-        delivery = Delivery(shard.parts(), self._around, keeps_repeats=lambda: False)
+        parts = shard.parts()
+        # Before anything is released: once it is drained, its log is gone.
+        await Resender(parts, self._around, self._storage.fs, path / RESEND_NAME).work_off()
+        delivery = Delivery(parts, self._around, keeps_repeats=lambda: False)
         self._draining[path] = shard, delivery
         delivery.start()
         delivery.finish()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from aiochclient import ChClient
@@ -19,6 +20,7 @@ from buffer.clickhouse_http import (
     Endpoint,
     TransportFailure,
 )
+from buffer.lookups import LOOK_SETTINGS, blocks_query, rows_query
 from buffer.sink import SinkError
 from schema.block import live_layout
 from schema.chcodes import ErrorClass, classify
@@ -28,7 +30,7 @@ from schema.quoting import literal, qualified
 from schema.streams import STREAMS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from buffer.clock import Clock
     from schema.block import Block, Layout
@@ -48,6 +50,7 @@ SETTLE_TRIES_MAX = 50
 UNKNOWN_TABLE = 60
 ACCESS_DENIED = 497
 
+_NO_SETTINGS: Mapping[str, str | int] = MappingProxyType({})
 _VIOLATED_AT_ROW = re.compile(r"\bviolated at row (\d+)")
 
 
@@ -135,6 +138,25 @@ class ClickHouseSink:
             )
         )
 
+    async def stored_rows(
+        self, layout: Layout, numbers: Sequence[BlockNumber], *, since_s: int | None
+    ) -> Mapping[int, int]:
+        """One thread and 30 seconds of the server's at most; see `buffer.lookups`."""
+        query = blocks_query(self._endpoint.database, layout, numbers, since_s)
+        try:
+            rows = await self._select(query, LOOK_SETTINGS)
+        except SinkError as error:
+            if since_s is None or error.code != ACCESS_DENIED:
+                raise
+            return {}  # without system.parts there is no quick look
+        return {int(number): int(count) for number, count in rows}
+
+    async def count_rows(self, layout: Layout, rows: Sequence[Mapping[str, object]]) -> int:
+        """By the primary key, so that it reads a few granules a row."""
+        query = rows_query(self._endpoint.database, layout, rows)
+        [[count]] = await self._select(query, LOOK_SETTINGS)
+        return int(count)
+
     async def close(self) -> None:
         """Closes the connections."""
         if self._http is not None:
@@ -150,9 +172,11 @@ class ClickHouseSink:
                 return
             raise _sink_error(error) from error
 
-    async def _select(self, query: str) -> Sequence[Sequence[Any]]:
+    async def _select(
+        self, query: str, settings: Mapping[str, str | int] = _NO_SETTINGS
+    ) -> Sequence[Sequence[Any]]:
         try:
-            rows = await self._client({}).fetch(query)
+            rows = await self._client(dict(settings)).fetch(query)
         except (ClickHouseFailure, TransportFailure) as error:
             raise _sink_error(error) from error
         return [tuple(row.values()) for row in rows]

@@ -130,6 +130,11 @@ class Journal:
         else:
             self._offset += RECORD_BYTES
 
+    @property
+    def recent(self) -> tuple[Delivered, ...]:
+        """What has not been compared yet."""
+        return tuple(self._recent)
+
     def due(self, before_ns: int) -> list[Delivered]:
         """Takes out what was delivered before a time, oldest first."""
         found = []

@@ -15,7 +15,8 @@ from buffer.journal import DIRECTORY_NAME as JOURNAL_NAME
 from buffer.journal import Journal
 from buffer.quarantine import Quarantine
 from buffer.recovery import recover
-from buffer.shard import QUARANTINE_NAME, Shard, list_free
+from buffer.resend import requests_of
+from buffer.shard import QUARANTINE_NAME, RESEND_NAME, Shard, list_free
 from buffer.surroundings import Hold, ShardParts
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from buffer.disk import Disk
     from buffer.fs import FileSystem
     from buffer.log import Log
+    from buffer.lsn import Lsn
     from buffer.metrics import Metrics
     from buffer.options import BufferOptions
     from buffer.repeats import Remembered
@@ -207,6 +209,15 @@ def _open(storage: Storage, shard: Shard, threads: Threads) -> OpenShard:
         log=recovered.log,
         quarantine=quarantine,
         journal=journal,
-        hold=Hold(),
+        hold=Hold(_held(storage.fs, shard, journal)),
         remembered=recovered.remembered,
+    )
+
+
+def _held(fs: FileSystem, shard: Shard, journal: Journal) -> Lsn | None:
+    """Where what may be sent again begins, until the first comparison of this life says more."""
+    wanted = [request.delivered for request in requests_of(fs, shard.directory / RESEND_NAME)]
+    return min(
+        (one.first for one in (*wanted, *journal.recent) if one.number >> 32 == shard.tag),
+        default=None,
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from buffer.errors import BufferFailure
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from schema.block import Block, Layout
     from schema.chcodes import ErrorClass
     from schema.ids import BlockNumber
@@ -77,6 +79,23 @@ class Sink(Protocol):
 
     async def has_batch(self, layout: Layout, number: BlockNumber) -> bool:
         """Whether a row of that block is in the table. Only for layouts with a batch column."""
+        ...
+
+    async def stored_rows(
+        self, layout: Layout, numbers: Sequence[BlockNumber], *, since_s: int | None
+    ) -> Mapping[int, int]:
+        """How many rows of each of these blocks are in the table; none is left out of the answer.
+
+        Args:
+            layout: with a batch column.
+            numbers: at most 500.
+            since_s: look only into what was written since (seconds since 1970), which is quick and
+                may miss a block; None: everywhere.
+        """
+        ...
+
+    async def count_rows(self, layout: Layout, rows: Sequence[Mapping[str, object]]) -> int:
+        """How many different ones of these rows the table has, in whichever block they came."""
         ...
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from buffer.delivery import Delivery
 from buffer.errors import Broken
 from buffer.frame import Receipt
 from buffer.opening import OpenShard, Storage, claim_or_create
+from buffer.reconciler import Reconciler
 from buffer.repeats import RepeatWindow
 from buffer.room import Room
 from buffer.statistics import BufferStatistics
@@ -85,6 +86,7 @@ class WriteAheadBuffer:
         self._others = (
             self._task("room", lambda: self._room.run(own.threads.side)),
             self._task("adoption", self._adoption.run),
+            self._task("reconciler", Reconciler(own, around).run),
         )
         self._is_closed = False
         self._is_released = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from buffer.lookups import identity
 from buffer.sink import SinkError
 from schema.chcodes import ErrorClass, classify
 from schema.layout import Layout, layout_of
@@ -86,6 +87,8 @@ class FakeSink:
         self.late = {}
         """Query id to what lands when somebody settles that query."""
         self.asked = []
+        self.looks = []
+        """Of reconciliation: how many blocks, and since when."""
         self.is_closed = False
 
     async def layout(self, kind):
@@ -127,6 +130,20 @@ class FakeSink:
         assert layout.has_batch
         self.asked.append(number)
         return any(part.number == number for part in self.tables[layout.stream.kind].parts)
+
+    async def stored_rows(self, layout, numbers, *, since_s):
+        self._up()
+        self.looks.append((len(numbers), since_s))
+        found = {}
+        for part in self.tables[layout.stream.kind].parts:
+            if part.number in numbers and part.rows:
+                found[part.number] = found.get(part.number, 0) + len(part.rows)
+        return found
+
+    async def count_rows(self, layout, rows):
+        self._up()
+        kind = layout.stream.kind
+        return len(set(identity(kind, self.tables[kind].rows)) & set(identity(kind, rows)))
 
     async def close(self):
         self.is_closed = True
