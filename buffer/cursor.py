@@ -91,13 +91,17 @@ class Cursor:
         if self._is_caught_up() and not await self._wait_for_growth(closing):
             return None
         pause = self._options.batch_age_seconds_max / READS_AN_AGE
+        ripe_at: float | None = None
         while not await self._read_more(gathered) and not closing.is_set():
             if not gathered.frames:
                 # Else each commit would wake every table. A frame that comes meanwhile is read at
                 # that age, and sent at once.
                 await self._pause(self._options.batch_age_seconds_max, closing)
                 break
-            left = self._age_left(gathered.frames[0])
+            now = self._clock.monotonic()
+            if ripe_at is None:  # once: whoever sets the clock back meanwhile must not hold it up
+                ripe_at = now + self._age_left(gathered.frames[0])
+            left = ripe_at - now
             if left <= 0:
                 break
             await self._pause(min(left, pause), closing)

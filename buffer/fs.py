@@ -141,6 +141,25 @@ def create_durably(fs: FileSystem, path: Path, pieces: Sequence[bytes]) -> Fd:
     return fd
 
 
+def make_dir_durably(fs: FileSystem, path: Path) -> None:
+    """Makes a directory and its parents; one that exists already is no error.
+
+    Raises:
+        OSError: it could not be made or synced; call again.
+
+    Durability: its name, and those of the parents that were missing, survive a power cut once this
+        returns. One that is there already is synced as well: whoever made it may not have come to.
+    """
+    unsynced = [path]
+    for parent in path.parents:
+        if fs.exists(parent):
+            break
+        unsynced.append(parent)
+    fs.make_dir(path)
+    for made in reversed(unsynced):
+        fs.fsync_dir(made.parent)
+
+
 def write_all(fs: FileSystem, fd: Fd, pieces: Sequence[bytes], offset: int) -> None:
     """Writes all of the pieces with one call.
 

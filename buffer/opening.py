@@ -11,6 +11,7 @@ import structlog
 
 from buffer.disk import ThreadDisk
 from buffer.errors import Damaged, ShardTaken
+from buffer.fs import make_dir_durably
 from buffer.journal import DIRECTORY_NAME as JOURNAL_NAME
 from buffer.journal import Journal
 from buffer.quarantine import Quarantine
@@ -166,7 +167,7 @@ async def claim_or_create(storage: Storage) -> OpenShard:
 
 
 def _free(storage: Storage) -> list[Path]:
-    storage.fs.make_dir(storage.root)
+    make_dir_durably(storage.fs, storage.root)
     return list_free(storage.fs, storage.root)
 
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from buffer.errors import Damaged, Unavailable
-from buffer.fs import TEMPORARY_SUFFIX, create_durably, is_no_room
+from buffer.fs import TEMPORARY_SUFFIX, create_durably, is_no_room, make_dir_durably
 from buffer.statistics import QuarantineStatistics
 from schema.columns import Chunks
 from schema.ids import RunId, TenantId
@@ -162,7 +162,7 @@ class Quarantine:
 
         Durability: each entry is in one of the two directories at any time, in this one in the end.
         """
-        self._fs.make_dir(self._directory)
+        make_dir_durably(self._fs, self._directory)
         other.open()  # somebody may have taken entries out
         for name, size in list(other._sizes.items()):
             self._fs.rename(other._directory / name, self._directory / name)
@@ -218,8 +218,7 @@ class Quarantine:
                 f"to be set aside: empty {self._directory} or raise quarantine_bytes_max"
             )
         try:
-            self._fs.make_dir(self._directory)
-            self._fs.fsync_dir(self._directory.parent)
+            make_dir_durably(self._fs, self._directory)
             self._fs.close(create_durably(self._fs, self._directory / name, [data]))
         except OSError as error:
             if not is_no_room(error):

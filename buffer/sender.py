@@ -153,13 +153,17 @@ class Sender:
 
     async def set_damage_aside(self, damage: Damage) -> None:
         """Puts a damaged range into the quarantine, waiting for room there."""
+        has_waited = False
         while True:
             try:
                 await put_damage(self._parts, self._around.metrics, damage)
             except QuarantineFull as full:
+                has_waited = True
                 await self._wait(TableCondition.WAITING, str(full), None)
             else:
-                return
+                break
+        if has_waited:
+            self.condition.worked()
 
     async def _deliver(self) -> None:
         """Sends the pending batch until all of it is stored or set aside."""
@@ -313,6 +317,7 @@ class Sender:
             return
         delivered = max(self._after_batch, Lsn(pending.last + 1))
         await self._store(replace(self.state, delivered=delivered, pending=None))
+        self.condition.worked()
         self.delivered_batches += 1
         self._around.metrics.count("delivery_batches", table=self._table)
 
@@ -365,14 +370,18 @@ class Sender:
 
     async def _store(self, state: TableState) -> None:
         """Stores the table's state, however often it takes: nothing goes on without it."""
+        has_failed = False
         while True:
             try:
                 await self._parts.checkpoint.store(self._kind, state)
             except Unavailable as error:
+                has_failed = True
                 wait = self.condition.failed(TableCondition.RETRYING, str(error))
                 await self._around.clock.sleep(wait)
             else:
-                return
+                break
+        if has_failed:  # said here, for there may be no batch whose delivery would say it
+            self.condition.worked()
 
     async def _put(self, reason: str, code: int | None, rows: Sequence[SetAside]) -> None:
         await put_rows(self._parts, self._around.metrics, self._table, reason, code, rows)

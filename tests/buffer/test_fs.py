@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from buffer.fs import FileSystem, RealFileSystem, create_durably, is_no_room, write_all
+from buffer.fs import (
+    FileSystem,
+    RealFileSystem,
+    create_durably,
+    is_no_room,
+    make_dir_durably,
+    write_all,
+)
 from tests.fakes.disk import Fail, FakeFileSystem, Short
 
 
@@ -167,3 +174,20 @@ def test_a_short_write_is_no_room() -> None:
     with pytest.raises(OSError, match="only 3 of 5") as caught:
         write_all(fs, fd, [b"whole"], 0)
     assert is_no_room(caught.value)
+
+
+def test_a_directory_is_made_with_its_parents_and_every_new_name_is_synced(tmp_path: Path) -> None:
+    class Watched(RealFileSystem):
+        synced: list[Path]
+
+        def fsync_dir(self, path: Path) -> None:
+            super().fsync_dir(path)
+            self.synced.append(path)
+
+    fs = Watched()
+    fs.synced = []
+    make_dir_durably(fs, tmp_path / "data" / "log" / "shard")
+    assert fs.synced == [tmp_path, tmp_path / "data", tmp_path / "data" / "log"]
+    fs.synced.clear()
+    make_dir_durably(fs, tmp_path / "data" / "log")
+    assert fs.synced == [tmp_path / "data"], "whoever made it may not have come to sync it"
