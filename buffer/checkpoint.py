@@ -176,6 +176,20 @@ class Checkpoint:
         checkpoint._sequence = sequence + 1
         return checkpoint
 
+    @staticmethod
+    def look(fs: FileSystem, directory: Path, shard_id: bytes) -> Mapping[StreamKind, TableState]:
+        """The states of a shard that somebody else may hold: reads alone. Blocking.
+
+        Raises:
+            Damaged, UnknownFormat, OSError: as for `open`.
+        """
+        path = directory / FILE_NAME
+        fd = fs.open_read(path)
+        try:
+            return _newest(fs.pread(fd, SLOT_COUNT * SLOT_BYTES, 0), shard_id, path)[1]
+        finally:
+            fs.close(fd)
+
     def state(self, kind: StreamKind) -> TableState:
         """The state as it is on disk."""
         return self._stored[kind]

@@ -8,8 +8,11 @@ from ingest.cli_doctor import doctor
 from ingest.cli_keys import keys, orgs
 from ingest.cli_options import AsJson
 from ingest.cli_output import print_json
+from ingest.cli_quarantine import quarantine
+from ingest.cli_reconcile import reconcile
 from ingest.cli_serve import serve
 from ingest.cli_tables import migrate, sql
+from ingest.cli_wal import wal
 
 app = typer.Typer(
     name="charon",
@@ -24,6 +27,9 @@ app.add_typer(orgs, name="orgs")
 app.add_typer(keys, name="keys")
 app.command()(sql)
 app.command()(doctor)
+app.command()(reconcile)
+app.add_typer(wal, name="wal")
+app.add_typer(quarantine, name="quarantine")
 
 
 @app.command()
@@ -88,6 +94,7 @@ _EXPECTED = {
     "ingest.cli_access.NotThere",
     "ingest.clickhouse_query.QueryFailed",
     "catalog.errors.CatalogFailure",
+    "buffer.errors.BufferFailure",
     "schema.errors.MigrationChanged",
 }
 
