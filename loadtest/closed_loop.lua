@@ -1,12 +1,12 @@
--- Requests for wrk: every body differs (the first line's time counts up), so that no request is a
--- repeat that the server could answer from memory. Bodies are shaped like the SDK's: 10 names a line.
--- Environment: KEY, POINTS (a request), NAMES (a line).
+-- Requests for wrk: every line of every body has a time of its own, so that no request is a repeat
+-- that the server could answer from memory, and no row is one that a merge would collapse. Bodies are shaped like the SDK's: 10 names a line.
+-- Environment: KEY, POINTS (a request), NAMES (a line), START (no two runs on a server share one).
 local key = os.getenv("KEY")
 local points = tonumber(os.getenv("POINTS"))
 local names = math.min(points, tonumber(os.getenv("NAMES") or "10"))
 local lines = math.floor(points / names)
 
-local counter = 0
+local counter = tonumber(os.getenv("START"))
 local thread_number = 0
 local threads = 0
 
@@ -23,15 +23,13 @@ local function data(line)
   return "{" .. table.concat(pairs_, ", ") .. "}"
 end
 
-local first_tail, rest, head, run_lines
+local tails, head
 
 function init(args)
-  first_tail = ', "step": 0, "data": ' .. data(0) .. "}\n"
-  run_lines = {}
-  for line = 1, lines - 1 do
-    run_lines[line] = string.format('{"time": %d, "step": %d, "data": %s}\n', 1764423221123 + line, line, data(line))
+  tails = {}
+  for line = 1, lines do
+    tails[line] = string.format(', "step": %d, "data": %s}\n', line, data(line))
   end
-  rest = table.concat(run_lines)
   head = {
     ["Authorization"] = "Bearer " .. key,
     ["X-Project-Name"] = "bench",
@@ -41,10 +39,15 @@ function init(args)
 end
 
 function request()
+  -- Threads and runs count far apart, all within the years that are accepted.
+  local time = 1000000000000 + thread_number * 1000000000000 + counter * lines
   counter = counter + 1
-  -- Threads count far apart, all within the years that are accepted.
-  local time = 1000000000000 + thread_number * 1000000000 + counter
-  return wrk.format("POST", "/ingest/metrics", head, '{"time": ' .. string.format("%d", time) .. first_tail .. rest)
+  local pieces = {}
+  for line = 1, lines do
+    pieces[2 * line - 1] = string.format('{"time": %d', time + line)
+    pieces[2 * line] = tails[line]
+  end
+  return wrk.format("POST", "/ingest/metrics", head, table.concat(pieces))
 end
 
 function done(summary, latency, requests)

@@ -69,7 +69,12 @@ def measure(server: Server, points: int, *, connections: int, seconds: int) -> F
             *("taskset", "-c", OTHER_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"),
             *("--timeout", "30s", "-s", str(SCRIPT), server.url),
         ],
-        env={**os.environ, "KEY": server.key, "POINTS": str(points)},
+        env={
+            **os.environ,
+            "KEY": server.key,
+            "POINTS": str(points),
+            "START": str(before),
+        },
         capture_output=True,
         text=True,
         check=False,
