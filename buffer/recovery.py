@@ -12,6 +12,9 @@ behind that, in the last segment                      **torn tail**: cut off; no
 behind a fenced segment's good length                 void: not looked at
 ====================================================  =========================================
 
+What no later group vouches for may be in memory alone, after a sync that failed and a process that
+ended over it: it is written once more before it is synced.
+
 Read are: every segment's header, the last segment's group headers and its last group, and the frame
 headers of the repeat window. What is delivered and older is not touched; what is not delivered is
 read once, by the readers that deliver it.
@@ -25,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from buffer.errors import Damaged, UnknownFormat
 from buffer.frame import FLAG_LAST, FRAME_HEADER_BYTES, GROUP_HEADER_BYTES, Flaw
-from buffer.fs import TEMPORARY_SUFFIX
+from buffer.fs import TEMPORARY_SUFFIX, write_all
 from buffer.log import Log
 from buffer.lsn import Lsn
 from buffer.records import FrameRecord, Gap, GroupRecord, Records
@@ -47,9 +50,12 @@ if TYPE_CHECKING:
     from buffer.checkpoint import Checkpoint
     from buffer.clock import Clock
     from buffer.disk import Disk
-    from buffer.fs import FileSystem
+    from buffer.fs import Fd, FileSystem
     from buffer.metrics import Metrics
     from buffer.options import BufferOptions
+
+REWRITE_BYTES = 2**20
+"""At once; all of it is one group, of 8 MiB or one large request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +242,7 @@ class _Opening:
             tail = _Tail(records, first)
             tail.walk()
             good, end = tail.proven()
+            self._rewrite(fd, tail.synced_bytes, good)
             self.damage += [
                 f"{path.name}: bytes {gap.offset} to {gap.end}: {gap.reason}" for gap in tail.damage
             ]
@@ -249,6 +256,19 @@ class _Opening:
             return SegmentView(path, first, end, good, header)
         finally:
             self._fs.close(fd)
+
+    def _rewrite(self, fd: Fd, start: int, end: int) -> None:
+        """Writes what nothing on disk vouches for once more, so that a sync says something of it.
+
+        After a sync that failed the kernel may hold pages that are not on disk and count as
+        written: another sync of them succeeds and does nothing. The same bytes over themselves are
+        safe: a sector has them before and after.
+
+        Source: https://wiki.postgresql.org/wiki/Fsync_Errors
+        """
+        for at in range(start, end, REWRITE_BYTES):
+            piece = self._fs.pread(fd, min(REWRITE_BYTES, end - at), at)
+            write_all(self._fs, fd, [piece], at)
 
     def _requests(self, view: SegmentView, since_ns: int, count_max: int) -> list[Remembered]:
         """The window's requests in one segment."""
@@ -278,7 +298,7 @@ class _Tail:
 
     def __init__(self, records: Records, first_lsn: Lsn) -> None:
         self._records = records
-        self._synced = HEADER_BLOCK_BYTES
+        self.synced_bytes = HEADER_BLOCK_BYTES
         self._end_lsn = first_lsn
         self._open: deque[tuple[GroupRecord | FrameRecord | Gap, Lsn]] = deque()
         self.damage: list[Gap] = []
@@ -288,13 +308,14 @@ class _Tail:
         while (record := self._records.next()) is not None:
             before = self._end_lsn
             if isinstance(record, GroupRecord):
-                self._synced = max(self._synced, min(record.header.synced_bytes, record.offset))
+                synced = min(record.header.synced_bytes, record.offset)
+                self.synced_bytes = max(self.synced_bytes, synced)
                 self._end_lsn = record.header.end_lsn
                 self._records.skip(record)
             elif isinstance(record, FrameRecord):
                 self._end_lsn = Lsn(record.header.lsn + 1)
             self._open.append((record, before))
-            while self._open[0][0].offset < self._synced:
+            while self._open[0][0].offset < self.synced_bytes:
                 settled, _ = self._open.popleft()
                 if isinstance(settled, Gap):
                     self.damage.append(settled)

@@ -370,17 +370,21 @@ def _lose(file: _File, random: Random) -> None:
     if kept < len(file.pending):
         offset, data = file.pending[kept]
         if data is not None:
-            _write(file.durable, offset, _torn(data, random))
+            _write(file.durable, offset, _torn(file.durable, offset, data, random))
     file.cached = bytearray(file.durable)
     file.pending.clear()
 
 
-def _torn(data: bytes, random: Random) -> bytes:
-    """A write that was under way: a prefix, in half the cases with sectors that never came."""
+def _torn(durable: bytearray, offset: int, data: bytes, random: Random) -> bytes:
+    """A write that was under way: a prefix, in half the cases with sectors that never came.
+
+    Those hold what was there before, or zeros in what is new.
+    """
     torn = bytearray(data[: random.randint(0, len(data))])
     if random.random() < 0.5:
+        before = bytes(durable[offset : offset + len(torn)]).ljust(len(torn), b"\0")
         for at in range(0, len(torn), SECTOR_BYTES):
             if random.random() < 0.3:
                 end = min(at + SECTOR_BYTES, len(torn))
-                torn[at:end] = bytes(end - at)
+                torn[at:end] = before[at:end]
     return bytes(torn)
