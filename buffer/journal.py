@@ -93,6 +93,11 @@ class Delivered:
     delivered_at_ns: int
     is_again: bool = False
 
+    @property
+    def key(self) -> tuple[StreamKind, BlockNumber]:
+        """What tells it from all other blocks: each table of a shard counts by itself."""
+        return self.kind, self.number
+
 
 class Journal:
     """One shard's journal. `note` and what writes run on one disk thread; the rest anywhere."""
@@ -178,13 +183,13 @@ class Journal:
 
     def _remember(self, paths: list[Path]) -> None:
         since = self._clock.wall_ns() - int(RECENT_SECONDS * 1e9)
-        known = {delivered.number for delivered in self._recent}
+        known = {delivered.key for delivered in self._recent}
         found = [
             delivered
             for path in paths
             if (newest := newest_of(self._fs, path)) is not None and newest.delivered_at_ns >= since
             for delivered in read_file(self._fs, path)
-            if delivered.delivered_at_ns >= since and delivered.number not in known
+            if delivered.delivered_at_ns >= since and delivered.key not in known
         ]
         everything = sorted((*self._recent, *found), key=lambda one: one.delivered_at_ns)
         self._recent = deque(everything, maxlen=RECENT_MAX)

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from buffer.resend import ResendRequest
     from buffer.surroundings import Surroundings
     from schema.block import Layout
+    from schema.ids import BlockNumber
     from schema.streams import StreamKind
+
+    _Key = tuple[StreamKind, BlockNumber]
 
 _log = structlog.get_logger()
 
@@ -61,8 +64,8 @@ class Reconciler:
             self._parts, around, own.shard.fs, own.shard.directory / RESEND_NAME
         )
         self._waiting: list[ResendRequest] = []
-        self._suspects: dict[int, Delivered] = {}
-        self._missing: dict[int, Delivered] = {}
+        self._suspects: dict[_Key, Delivered] = {}
+        self._missing: dict[_Key, Delivered] = {}
 
     async def run(self) -> None:
         """Looks for requests every five seconds, and compares twice a minute, until cancelled."""
@@ -104,32 +107,33 @@ class Reconciler:
         compared = await compare(self._around.sink, layout, records)
         is_there = 0
         for index, one in enumerate(compared):
-            number = one.delivered.number
+            key = one.delivered.key
             if one.state is not BlockState.MISSING:
-                is_there += one.state is not BlockState.NOT_COMPARED and number not in self._missing
-                self._found(number)
+                is_there += one.state is not BlockState.NOT_COMPARED and key not in self._missing
+                self._found(key)
             elif index < len(fresh):
                 if len(self._suspects) < MISSING_MAX:
-                    self._suspects[number] = one.delivered
-            elif number in self._suspects:
+                    self._suspects[key] = one.delivered
+            elif key in self._suspects:
                 await self._miss(layout, one.delivered)
         if is_there:
             table = STREAMS[kind].table
             self._around.metrics.count("reconciled_batches", is_there, table=table)
 
-    def _found(self, number: int) -> None:
-        self._suspects.pop(number, None)
-        missed = self._missing.pop(number, None)
+    def _found(self, key: _Key) -> None:
+        self._suspects.pop(key, None)
+        missed = self._missing.pop(key, None)
         if missed is not None:
-            _log.info("missing_batch_found", table=STREAMS[missed.kind].table, number=number)
+            table = STREAMS[missed.kind].table
+            _log.info("missing_batch_found", table=table, number=missed.number)
 
     async def _miss(self, layout: Layout, record: Delivered) -> None:
         """A block that was twice not there."""
         frames = await self._frames(record)
         if frames and await is_replaced(self._around.sink, layout, record, frames):
-            del self._suspects[record.number]
+            del self._suspects[record.key]
             return
-        del self._suspects[record.number]
+        del self._suspects[record.key]
         table = STREAMS[record.kind].table
         self._around.metrics.count("missing_batches", table=table)
         _log.error(
@@ -145,7 +149,7 @@ class Reconciler:
         )
         while len(self._missing) >= MISSING_MAX:
             self._missing.pop(next(iter(self._missing)))
-        self._missing[record.number] = record
+        self._missing[record.key] = record
 
     async def _frames(self, record: Delivered) -> list[Frame]:
         """All frames of its batch; none where the log has not all of them."""

@@ -1,6 +1,6 @@
 """Sending a block again that the server confirmed and does not have.
 
-A request is a file in the shard's directory ``resend``, named by the block's number, made by
+A request is a file in the shard's directory ``resend``, named by the block, made by
 `charon reconcile --resend` and worked off by the worker that holds the shard: it alone reads the
 log without a race. The block goes under its own number, so that it can be told whether it is there,
 and under a new generation of its token, because the server may know the former one. The file goes
@@ -66,7 +66,7 @@ def ask(fs: FileSystem, directory: Path, delivered: Delivered, stored_rows: int)
 
     Durability: it survives a power cut once this returns.
     """
-    path = _path(directory, delivered.number)
+    path = _path(directory, delivered)
     if fs.exists(path):
         return False
     fs.make_dir(directory)
@@ -192,7 +192,7 @@ class Resender:
         await self._parts.disk.run(self._fs.unlink, self._path(delivered))
 
     def _path(self, delivered: Delivered) -> Path:
-        return _path(self._directory, delivered.number)
+        return _path(self._directory, delivered)
 
 
 def _pending(delivered: Delivered) -> Pending:
@@ -206,8 +206,9 @@ def _pending(delivered: Delivered) -> Pending:
     )
 
 
-def _path(directory: Path, number: int) -> Path:
-    return directory / f"{number:016x}{SUFFIX}"
+def _path(directory: Path, delivered: Delivered) -> Path:
+    table = STREAMS[delivered.kind].table
+    return directory / f"{table}-{delivered.number:016x}{SUFFIX}"
 
 
 def _write(fs: FileSystem, path: Path, request: ResendRequest) -> None:

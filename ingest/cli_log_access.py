@@ -64,8 +64,18 @@ def stream_kind(name: str | None) -> "StreamKind | None":
 
 
 def is_held(shard: "ShardLook") -> bool:
-    """Whether the process that held the shard last still lives; its lock is not touched."""
-    return shard.pid is not None and Path(f"/proc/{shard.pid}").exists()
+    """Whether a process holds the shard's lock, by what the kernel says: it is not touched."""
+    from buffer.shard import LOCK_NAME
+
+    try:
+        inode = (shard.directory / LOCK_NAME).stat().st_ino
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return shard.pid is not None and Path(f"/proc/{shard.pid}").exists()
+    # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131090 0 EOF; the device's number is not always stat's.
+    return any(
+        " FLOCK " in line and line.split()[-3].rpartition(":")[2] == str(inode) for line in locks
+    )
 
 
 def table_json(state: "TableState") -> dict[str, Any]:

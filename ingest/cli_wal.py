@@ -32,9 +32,10 @@ ToLsn = Annotated[int | None, typer.Option("--to", help="Last LSN.  [default: th
 @wal.command("ls")
 def list_segments(shard: Shard = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """List the files of the log, oldest first."""
+    from buffer.inspection import end_of
     from ingest.cli_log_access import instant, is_held
 
-    _, shards = _open(data_dir, shard)
+    fs, shards = _open(data_dir, shard)
     found: list[dict[str, Any]] = [
         {
             "shard": look.name,
@@ -46,7 +47,7 @@ def list_segments(shard: Shard = None, data_dir: DataDir = None, as_json: AsJson
             "bytes": segment.size,
             "good_bytes": segment.good_bytes,
             "created_at": segment.header and instant(segment.header.created_at_ns),
-            "is_delivered": segment.next_lsn is not None and segment.next_lsn <= look.delivered,
+            "is_delivered": end_of(fs, segment) <= look.delivered,
         }
         for look in shards
         for segment in look.segments

@@ -48,7 +48,7 @@ class Reconciliation:
     """What was found: blocks by table and state, and those that are not as they should be."""
 
     counts: dict[StreamKind, dict[BlockState, int]] = field(default_factory=dict)
-    noted: dict[int, Noted] = field(default_factory=dict)
+    noted: dict[tuple[StreamKind, BlockNumber], Noted] = field(default_factory=dict)
 
     def of(self, state: BlockState) -> list[Noted]:
         """The noted blocks of a state."""
@@ -162,9 +162,9 @@ class Comparison:
             counts[state] = counts.get(state, 0) + 1
             if state in {BlockState.MISSING, BlockState.SHORT}:
                 if len(self.result.noted) < NOTED_MAX:
-                    self.result.noted[one.delivered.number] = found
+                    self.result.noted[one.delivered.key] = found
             else:
-                self.result.noted.pop(one.delivered.number, None)
+                self.result.noted.pop(one.delivered.key, None)
 
     async def _placed(self, layout: Layout, compared: Compared) -> Noted:
         """Where the block's batch is; a missing one whose rows came in other blocks is replaced."""
@@ -179,8 +179,8 @@ class Comparison:
             self._sink, layout, record, frames
         ):
             compared = type(compared)(record, BlockState.REPLACED, 0)
-        asked = {one.delivered.number for one in requests_of(self._fs, shard / RESEND_NAME)}
-        return Noted(compared, shard, record.number in asked)
+        asked = {one.delivered.key for one in requests_of(self._fs, shard / RESEND_NAME)}
+        return Noted(compared, shard, record.key in asked)
 
     def _shard_of(self, record: Delivered) -> Path | None:
         for shard in list_shards(self._fs, self._root):

@@ -18,7 +18,7 @@ from buffer.surroundings import Surroundings
 from schema.layout import live_layout
 from schema.reading import rows_of
 from schema.streams import METRICS, StreamKind
-from tests.buffer.delivery_rig import LeapingClock, metrics
+from tests.buffer.delivery_rig import LeapingClock, logs, metrics
 from tests.buffer.test_writeahead import OPTIONS, Yard
 from tests.fakes.sink import lose_request, refuse, store_and_lose_answer
 
@@ -114,7 +114,7 @@ async def test_a_block_that_vanished_is_missing_after_two_looks_and_sent_again_w
     assert (site.values["missing_batches"], site.values["batches_missing"]) == (1, 1)
     await site.reconciler.resend()
     assert site.table.parts == []  # nothing is sent by itself
-    number = next(iter(site.reconciler._missing))
+    _, number = next(iter(site.reconciler._missing))
     assert site.ask()
     assert not site.ask()
     await site.reconciler.resend()
@@ -263,3 +263,23 @@ async def test_an_error_of_the_sink_leaves_the_task_alive(site):
     await site.send(1.0)
     await site.round()
     assert site.values["reconcile_failures"] == 1
+
+
+async def test_blocks_of_two_tables_under_one_number_are_told_apart(site):
+    """Each table counts by itself: found when a table's missing block hid behind another's."""
+    await site.send(1.0)
+    await site.buffer.append(_submission(logs("a")))
+    async with asyncio.timeout(10):
+        while not site.yard.sink.tables[StreamKind.LOGS].rows:
+            await asyncio.sleep(0.005)
+    for table in site.yard.sink.tables.values():
+        table.parts.clear()
+    await site.round()
+    await site.round()
+    records = list(site.reconciler._missing.values())
+    assert len({one.number for one in records}) == 1
+    assert {one.kind for one in records} == {StreamKind.METRICS, StreamKind.LOGS}
+    for record in records:
+        assert ask(site.yard.fs, site.shard / "resend", record, 0)
+    await site.reconciler.resend()
+    assert site.values["resent_batches"] == 2
