@@ -134,6 +134,7 @@ def export(
         Path | None, typer.Option("--output", "-o", help="A file.  [default: standard output]")
     ] = None,
     data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write entries as JSON lines: a line a row, with its table and reason; damage as base64.
 
@@ -154,7 +155,11 @@ def export(
     finally:
         if output is not None:
             file.close()
-    if output is not None:
+    if output is None:
+        return
+    if as_json:
+        print_json({"lines": lines, "entries": len(paths), "output": str(output)})
+    else:
         print(f"{lines} lines of {len(paths)} entries in {output}")
 
 
