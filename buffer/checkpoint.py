@@ -41,7 +41,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from buffer.errors import Damaged, Unavailable, UnknownFormat
@@ -168,12 +168,14 @@ class Checkpoint:
             data = fs.pread(fd, SLOT_COUNT * SLOT_BYTES, 0)
             sequence, states = _newest(data, shard_id, path)
             checkpoint = cls(fs, fd, disk, shard_id, sequence, states)
-            # What was read may come from memory alone, after a write whose sync failed.
-            checkpoint._write(_encode(states, sequence + 1, shard_id), sequence + 1)
+            # What was read may come from memory alone, after a write whose sync failed. It is
+            # written where it was found: until it is durable, the other slot is all there is.
+            checkpoint._write(_encode(states, sequence, shard_id), sequence)
+            if not all(map(_is_whole, _slots(data))):
+                checkpoint._mend()
         except BaseException:
             fs.close(fd)
             raise
-        checkpoint._sequence = sequence + 1
         return checkpoint
 
     @staticmethod
@@ -226,6 +228,20 @@ class Checkpoint:
         """Closes the file after the writes that are under way."""
         self._is_closed = True
         await self._disk.run(self._fs.close, self._fd)
+
+    def _mend(self) -> None:
+        """Makes the other slot whole again, and gives no block number that it may have given.
+
+        It was torn, and then nobody acted on it; or it has rotted, and a block may have been sent
+        under the next number, which must not answer for another one.
+        """
+        states = {
+            kind: replace(state, next_number=state.next_number + 1)
+            for kind, state in self._stored.items()
+        }
+        self._write(_encode(states, self._sequence + 1, self._shard_id), self._sequence + 1)
+        self._sequence += 1
+        self._stored, self._wanted = states, dict(states)
 
     def _write_next(self) -> None:
         if self._writing or not self._waiting:
@@ -286,7 +302,7 @@ def _encode_table(kind: StreamKind, state: TableState) -> bytes:
 
 
 def _newest(data: bytes, shard_id: bytes, path: Path) -> tuple[int, dict[StreamKind, TableState]]:
-    slots = [data[at : at + SLOT_BYTES] for at in range(0, SLOT_COUNT * SLOT_BYTES, SLOT_BYTES)]
+    slots = _slots(data)
     whole = [slot for slot in slots if _is_whole(slot)]
     unknown = {_version(slot) for slot in slots if slot.startswith(_MAGIC)} - {FORMAT_VERSION}
     if unknown and not whole:
@@ -309,6 +325,10 @@ def _newest(data: bytes, shard_id: bytes, path: Path) -> tuple[int, dict[StreamK
         kind, state = _decode_table(slot, _HEAD.size + index * _TABLE.size)
         states[kind] = state
     return sequence, states
+
+
+def _slots(data: bytes) -> list[bytes]:
+    return [data[at : at + SLOT_BYTES] for at in range(0, SLOT_COUNT * SLOT_BYTES, SLOT_BYTES)]
 
 
 def _version(slot: bytes) -> int:

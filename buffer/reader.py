@@ -14,7 +14,6 @@ from buffer.frame import Flaw
 from buffer.lsn import Lsn
 from buffer.records import FrameRecord, Gap, GroupRecord, Records
 from buffer.segment import HEADER_BLOCK_BYTES
-from schema.streams import StreamKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,12 +21,10 @@ if TYPE_CHECKING:
     from buffer.frame import Frame
     from buffer.fs import Fd, FileSystem
     from buffer.segment import SegmentView
+    from schema.streams import StreamKind
 
 RAW_BYTES_MAX = 2**20
 """Of a damaged range, kept for inspection."""
-
-TELLER = StreamKind.METRICS
-"""Whose reader tells of damage that could belong to any table, so that it is set aside once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +199,17 @@ class Reader:
         )
 
     def _gap(self, view: SegmentView, successor: SegmentView | None, gap: Gap) -> Damage | _Passed:
+        """Damage that may be of any table: each that still needs the range tells of it.
+
+        It is set aside once. Rejected: one table that tells for all. It may have passed the range
+        while that was still sound.
+        """
         first = self._walk_lsn
         end = self._lsn_ahead(view, successor)
         self._walk_lsn = max(first, end)
         if self._walk_lsn < self._lsn or (self._walk_lsn == self._lsn and first < self._lsn):
             return _PASSED
         self._lsn = self._walk_lsn
-        if self._kind is not TELLER:
-            return _PASSED
         return self._damage(
             view, gap.offset, gap.end - gap.offset, first, self._walk_lsn, gap.reason, None
         )
@@ -224,22 +224,16 @@ class Reader:
             return ahead.header.first_lsn
         return view.end_lsn if successor is None else successor.first_lsn
 
-    def _lost_segment(
-        self, view: SegmentView, successor: SegmentView | None
-    ) -> Damage | _Passed | None:
+    def _lost_segment(self, view: SegmentView, successor: SegmentView | None) -> Damage | None:
         end = view.end_lsn if successor is None else successor.first_lsn
         if end <= self._lsn:
             return None
-        raw = b""
-        if self._kind is TELLER:
-            fd = self._fs.open_read(view.path)
-            try:
-                raw = self._fs.pread(fd, min(view.good_bytes, RAW_BYTES_MAX), 0)
-            finally:
-                self._fs.close(fd)
+        fd = self._fs.open_read(view.path)
+        try:
+            raw = self._fs.pread(fd, min(view.good_bytes, RAW_BYTES_MAX), 0)
+        finally:
+            self._fs.close(fd)
         first, self._lsn = max(self._lsn, view.first_lsn), end
-        if self._kind is not TELLER:
-            return _PASSED
         reason = "both copies of the segment's header are damaged"
         return Damage(view.path.name, 0, view.good_bytes, first, end, reason, raw, None)
 
