@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-KEEPALIVE_SECONDS = 2.0
-"""An idle connection is closed here before the server closes it there: ClickHouse's
-``keep_alive_timeout`` was 3 s by default for years (F24 of the field cases)."""
-
 CONNECT_SECONDS_MAX = 10.0
 SENDING_FACTOR = 5
 """Of the wait for an answer: what sending and answer may take together."""
@@ -116,9 +112,10 @@ class BoundedHttpClient(HttpClientABC):  # type: ignore[misc]  # aiochclient has
 
     def __init__(self, endpoint: Endpoint, *, trust: ssl.SSLContext | bool) -> None:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                ssl=trust, limit=16, keepalive_timeout=KEEPALIVE_SECONDS
-            ),
+            # A connection for each request. One that is used again may have been closed by the
+            # server or by something between, and an insert on it is then of unknown outcome, as
+            # is each of its tries where connections never serve twice. A few a second are cheap.
+            connector=aiohttp.TCPConnector(ssl=trust, limit=16, force_close=True),
             auto_decompress=True,
             trust_env=False,
         )
