@@ -14,24 +14,24 @@ class BufferOptions:
     """
 
     segment_bytes_max: int = 64 * 2**20
-    """Rotation: small enough that delivered log goes soon, large enough that a file a second is the worst."""
+    """Rotation: delivered log goes soon, and a file a second is the worst."""
     group_bytes_max: int = 8 * 2**20
-    """One write: past this a longer group only delays its first request. A larger request is a group by itself."""
+    """One write: a longer group only delays its first request. A larger request is one by itself."""
     group_frames_max: int = 1_024
     queue_bytes_max: int = 64 * 2**20
     """Frames waiting for the committer; past it `append` raises `LogFull`."""
     log_bytes_max: int = 16 * 2**30
     """All shards together; past it requests are held, then refused."""
     disk_free_bytes_min: int = 2 * 2**30
-    """Left free so that an embedded engine on the same disk can insert and merge while the log drains."""
+    """Left free: an embedded engine on the same disk must insert and merge while the log drains."""
     batch_rows_max: int = 200_000
     batch_bytes_max: int = 32 * 2**20
     batch_age_seconds_max: float = 1.0
-    """A batch is sent when rows, bytes or the age of its oldest frame reach these, whichever is first."""
+    """A batch is sent when rows, bytes or its oldest frame's age reach these, whichever is first."""
     repeat_seconds: float = 600.0
     repeat_requests_max: int = 200_000
     repeat_log_bytes_max: int = 256 * 2**20
-    """The window in which a repeated request is answered from memory, and the delivered log kept for it."""
+    """The window in which a repeat is answered from memory, and the delivered log kept for it."""
     quarantine_bytes_max: int = 2**30
     """At this cap a table's cursor waits: nothing is thrown away to make room."""
     sync_stall_seconds: float = 5.0

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from buffer.writeahead import WriteAheadBuffer
     from catalog import Catalog
     from ingest.admission import Admission
-    from ingest.admission import Admission
     from ingest.auth import Authenticator
     from ingest.health import Health
     from ingest.metrics import WorkerMetrics
