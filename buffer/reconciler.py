@@ -3,8 +3,9 @@
 Twice a minute a worker asks for the blocks that it delivered at least half a minute ago, some
 hundreds in one question that looks into new parts alone. A block that is not there is asked for
 again in the next round, and then it is **missing**: told in the log and in the metrics within two
-minutes, unless its rows are found under other blocks. From then on it is asked for every round, so
-that the gauge falls when it was sent again, and its log is kept for a day, while there is room.
+minutes, unless its rows are found under other blocks. From then on it is asked for every five
+minutes, because such a look reads a whole column, for a day; so long its log is kept, while there
+is room. One that was sent again is asked for at once.
 
 It sends nothing by itself: rows may be gone because somebody deleted them. It works off the
 requests of ``buffer.resend``, and looks whether somebody took entries out of the quarantine.
@@ -47,8 +48,10 @@ SETTLED_SECONDS = 30.0
 """Before a block is compared: a replica that answers may be behind."""
 MISSING_MAX = 1_000
 """Missing blocks that are remembered; a server that loses all is told of, not counted exactly."""
+MISSING_ROUNDS = 10
+"""Between looks for blocks that are known to be missing."""
 HOLD_SECONDS = 24 * 3600.0
-"""The log of a missing block is kept for so long."""
+"""A missing block is remembered, and its log kept, for so long."""
 HOLD_SHARE = 4
 """And at most this part of the log's cap."""
 
@@ -66,6 +69,7 @@ class Reconciler:
         self._waiting: list[ResendRequest] = []
         self._suspects: dict[_Key, Delivered] = {}
         self._missing: dict[_Key, Delivered] = {}
+        self._round = 0
 
     async def run(self) -> None:
         """Looks for requests every five seconds, and compares twice a minute, until cancelled."""
@@ -86,6 +90,8 @@ class Reconciler:
         await self._parts.disk.run(self._own.quarantine.open)
         now_ns = self._around.clock.wall_ns()
         due = self._own.journal.due(now_ns - int(SETTLED_SECONDS * 1e9))
+        self._round += 1
+        self._forget(now_ns - int(HOLD_SECONDS * 1e9))
         for kind in STREAMS:
             fresh = [one for one in due if one.kind is kind]
             try:
@@ -99,7 +105,8 @@ class Reconciler:
 
     async def _compare_table(self, kind: StreamKind, fresh: list[Delivered]) -> None:
         suspects = [one for one in self._suspects.values() if one.kind is kind]
-        missing = [one for one in self._missing.values() if one.kind is kind]
+        is_turn = self._round % MISSING_ROUNDS == 0
+        missing = [one for one in self._missing.values() if is_turn and one.kind is kind]
         records = [*fresh, *suspects, *missing]
         if not records:
             return
@@ -119,6 +126,12 @@ class Reconciler:
         if is_there:
             table = STREAMS[kind].table
             self._around.metrics.count("reconciled_batches", is_there, table=table)
+
+    def _forget(self, before_ns: int) -> None:
+        """Lets go of what has been missing for so long that nobody will have it sent again."""
+        for key, one in list(self._missing.items()):
+            if one.delivered_at_ns < before_ns:
+                del self._missing[key]
 
     def _found(self, key: _Key) -> None:
         self._suspects.pop(key, None)
@@ -166,10 +179,9 @@ class Reconciler:
 
     def _hold(self) -> None:
         """Keeps the log of what may have to be sent again, within bounds."""
-        oldest_ns = self._around.clock.wall_ns() - int(HOLD_SECONDS * 1e9)
         wanted = [
-            *(one for one in self._suspects.values()),
-            *(one for one in self._missing.values() if one.delivered_at_ns >= oldest_ns),
+            *self._suspects.values(),
+            *self._missing.values(),
             *(request.delivered for request in self._waiting),
         ]
         held: Lsn | None = min(

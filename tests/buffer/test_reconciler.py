@@ -11,7 +11,7 @@ from buffer.journal import files_of, read_file
 from buffer.lookups import identity
 from buffer.metrics import METRICS as NAMED
 from buffer.reconcile import BlockState, compare
-from buffer.reconciler import Reconciler
+from buffer.reconciler import MISSING_ROUNDS, Reconciler
 from buffer.resend import ask, requests_of
 from buffer.sink import SinkError
 from buffer.surroundings import Surroundings
@@ -193,16 +193,29 @@ async def test_what_can_never_be_sent_is_given_up_with_a_reason(site):
 async def test_the_log_of_a_missing_block_is_kept_and_let_go_when_it_is_there_again(site):
     await site.send(1.0)
     parts, site.table.parts = site.table.parts, []
-    await site.round()
-    assert site.reconciler._parts.hold.from_lsn == 0
-    await site.round()
-    assert site.reconciler._parts.hold.from_lsn == 0
-    site.clock.offset += 25 * 3600
-    await site.round()
-    assert site.reconciler._parts.hold.from_lsn is None
+    for _ in range(2):
+        await site.round()
+        assert site.reconciler._parts.hold.from_lsn == 0
+    looks = len(site.yard.sink.looks)
+    for _ in range(MISSING_ROUNDS - 3):
+        await site.round()
+    assert len(site.yard.sink.looks) == looks  # a look for it reads a whole column
     site.table.parts = parts
     await site.round()
+    assert site.reconciler._parts.hold.from_lsn is None
     assert site.values["batches_missing"] == 0
+
+
+async def test_what_nobody_has_sent_again_for_a_day_is_let_go(site):
+    await site.send(1.0)
+    site.table.parts = []
+    await site.round()
+    await site.round()
+    assert site.values["batches_missing"] == 1
+    site.clock.offset += 25 * 3600
+    await site.round()
+    assert site.values["batches_missing"] == 0
+    assert site.reconciler._parts.hold.from_lsn is None
 
 
 async def test_a_request_survives_a_restart_and_an_adoption(site):
