@@ -43,8 +43,8 @@ class Load:
         self.outcomes = Outcomes()
         self.shape = shape
         self._server = server
-        self._runs = range(first_run, first_run + writers)
-        self._notes = {run: folder / f"acknowledged-{run}" for run in self._runs}
+        self.runs = range(first_run, first_run + writers)
+        self._notes = {run: folder / f"acknowledged-{run}" for run in self.runs}
         self._next = 0
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,7 +109,7 @@ class Load:
         rows = 0
         for table in (*tables, *views):
             result = audit(
-                stored_rows(ask, table, self._runs),
+                stored_rows(ask, table, self.runs),
                 acknowledged,
                 self.outcomes.unknown,
                 self.shape,
