@@ -195,7 +195,7 @@ async def test_a_query_id_cannot_break_a_header(ask):
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [
-        ("gzip", gzip.compress(b"SELECT 1")[:-3]),
+        ("gzip", gzip.compress(b"SELECT 1", mtime=0)[:-3]),
         ("gzip", b"SELECT 1"),
         ("lz4", lz4.frame.compress(b"SELECT 1")[:-6]),
         ("lz4", b"SELECT 1"),
