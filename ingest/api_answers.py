@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from ingest.answers import RequestRefused
 
+ISSUES_MAX = 20
+"""Of a body's mistakes, as many are told."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # What the reference says of a key that it does not take; the rest of the codes have our own words.
@@ -91,7 +94,9 @@ class ApiDialect:
 
     def body_refused(self, error: ValidationError) -> web.Response:
         """In the form of zod, the reference's validator; `message` is for people."""
-        found = error.errors(include_url=False, include_context=False, include_input=False)
+        found = error.errors(include_url=False, include_context=False, include_input=False)[
+            :ISSUES_MAX
+        ]
         issues = [
             {
                 "code": _ISSUE_CODES.get(issue["type"], "invalid_type"),
@@ -124,7 +129,9 @@ class PyDialect:
 
     def body_refused(self, error: ValidationError) -> web.Response:
         """In the form of FastAPI."""
-        found = error.errors(include_url=False, include_context=False, include_input=False)
+        found = error.errors(include_url=False, include_context=False, include_input=False)[
+            :ISSUES_MAX
+        ]
         detail = [
             {"loc": ["body", *issue["loc"]], "msg": issue["msg"], "type": issue["type"]}
             for issue in found

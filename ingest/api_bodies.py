@@ -8,9 +8,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from catalog.statuses import Status  # noqa: TC001 - pydantic reads the annotations at run time
+from schema.limits import STEP_ABS_MAX
 
 TIME_MS_MAX = 8_640_000_000_000_000
 """The last moment of JavaScript's calendar, which the wire's times come from."""
+LOG_NAMES_MAX = 100_000
+"""Of one call; the SDK sends one or few."""
 
 
 def _no_boolean(value: Any) -> Any:  # noqa: ANN401 - what JSON has there
@@ -22,8 +25,14 @@ def _no_boolean(value: Any) -> Any:  # noqa: ANN401 - what JSON has there
 
 Number = Annotated[int, BeforeValidator(_no_boolean)]
 TimeMs = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=TIME_MS_MAX)]
-Step = Annotated[float, BeforeValidator(_no_boolean), Field(allow_inf_nan=False)]
+Step = Annotated[
+    float,
+    BeforeValidator(_no_boolean),
+    Field(allow_inf_nan=False, ge=-STEP_ABS_MAX, le=STEP_ABS_MAX),
+]
 Tags = Annotated[list[str], Field(max_length=50)]
+LogNames = Annotated[list[str], Field(max_length=LOG_NAMES_MAX, fail_fast=True)]
+"""The first bad one is told: half a million of them made an answer of 46 MB."""
 
 
 class Body(BaseModel):
@@ -74,7 +83,7 @@ class LogNameBody(Body):
 
     run_id: Number
     log_type: str
-    log_name: list[str]
+    log_name: LogNames
 
 
 class TagsBody(Body):

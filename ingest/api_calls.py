@@ -5,6 +5,7 @@ A handler gets a `Call` with its validated body and gives JSON; it knows no stat
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -13,10 +14,12 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from catalog.errors import CatalogFailure
-from ingest.answers import RequestRefused
+from catalog.json_values import steps
+from ingest.answers import Code, RequestRefused
 from ingest.api_answers import failure_response, json_response, refusal_response
 from ingest.appkeys import ADMISSION, AUTH, CATALOG, SETTINGS
 from ingest.intake import Body
+from ingest.request_headers import authorization
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX = 40 * 2**20
 """Two documents at their limit, quoted. Parsed in one call, so less than an ingest body may be."""
+BODY_VALUES_MAX = 110_000
+"""JSON values of a body, those in its documents not counted: the log names that one call may
+register, and more than anything else needs. The call that parses them takes about 20 ms."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -69,7 +75,7 @@ def with_key(dialect: Dialect, action: Callable[[Caller], Awaitable[dict[str, An
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            key = await request.app[AUTH].identify(request.headers.get("Authorization"))
+            key = await request.app[AUTH].identify(authorization(request.headers))
             return json_response(await action(Caller(request, key)))
         except RequestRefused as refusal:
             return refusal_response(dialect, refusal)
@@ -89,10 +95,13 @@ def with_body(
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            key = await request.app[AUTH].identify(request.headers.get("Authorization"))
+            key = await request.app[AUTH].identify(authorization(request.headers))
             body = _body(request)
             async with request.app[ADMISSION].admit(body.known_size) as reservation:
-                sent = model.model_validate(parse_json(await _whole(body, reservation)))
+                data = await _whole(body, reservation)
+                await _bounded(data)
+                sent = model.model_validate(parse_json(data))
+                del data
                 return json_response(await action(Call(request, key, sent)))
         except RequestRefused as refusal:
             return refusal_response(dialect, refusal)
@@ -130,6 +139,21 @@ async def _whole(body: Body, reservation: Reservation) -> bytes:
     while piece := await body.read(reservation):
         pieces.append(piece)
     return b"".join(pieces)
+
+
+async def _bounded(data: bytes) -> None:
+    """See that what will be parsed in one call is small, however large its text is.
+
+    Raises:
+        RequestRefused: 413, it holds too many values.
+    """
+    for count in steps(data, BODY_VALUES_MAX):
+        if count > BODY_VALUES_MAX:
+            raise RequestRefused(
+                Code.BODY_TOO_LARGE,
+                f"the body holds more than {BODY_VALUES_MAX:,} JSON values",
+            )
+        await asyncio.sleep(0)
 
 
 def _body(request: web.Request) -> Body:

@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 
 from buffer.errors import Broken, BufferFailure
 from ingest import routes
@@ -60,6 +60,7 @@ def _answering(on_broken: Callable[[Broken], None]) -> Middleware:
     async def answering(request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn whatever a handler raises into an answer, count it, and close while draining."""
         try:
+            _see_version(request)
             response = await handler(request)
         except RequestRefused as refused:
             request.app[METRICS].count("requests_refused", code=refused.code.value)
@@ -103,8 +104,18 @@ async def _single_slashes(request: web.Request, handler: Handler) -> web.StreamR
     return await match.handler(again)
 
 
+def _see_version(request: web.Request) -> None:
+    """The parser takes some more; an answer under a version that we do not speak would be a lie."""
+    if request.version not in (HttpVersion10, HttpVersion11):
+        raise RequestRefused(
+            Code.MALFORMED_REQUEST, "the version must be HTTP/1.0 or HTTP/1.1", is_last=True
+        )
+
+
 async def _expect(request: web.Request) -> web.StreamResponse | None:
     """Answer an `Expect` header, which is asked for before middlewares; aiohttp refuses in text."""
+    if request.version < HttpVersion11:
+        return None  # RFC 9110: such a client does not know the interim answer
     if request.headers.get("Expect", "").lower() != "100-continue":
         message = "the only expectation that is met is 100-continue"
         return error_response(Code.EXPECTATION_FAILED, message)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
+from ingest.decode_lines import BLANKS
 from ingest.refusals import WHOLE_LINE, Reason, Refusals, Refused
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ TextT = TypeVar("TextT", str, bytes)
 
 _TWO_ON_A_LINE = re.compile(rb"}[ \t\r]*,[ \t\r]*{")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_BLANKS = b" \t\r\n"
 _INTEGER_DIGITS_MAX = 18
 _LARGE = 2**16
 _OPEN_BRACE = ord("{")
@@ -63,7 +63,7 @@ def parse_block(block: Block) -> list[dict[str, Any]] | None:
 def parse_lines(block: Block, refusals: Refusals) -> Iterator[tuple[int, Any]]:
     """Line numbers and values; blank lines are passed over, lines that are not JSON refused."""
     for number, raw in enumerate(block.lines, block.first_line):
-        line = raw.strip(_BLANKS)
+        line = raw.strip(BLANKS)
         if not line:
             continue
         if refusals.is_full and not (line[0] == _OPEN_BRACE and line[-1] == _CLOSE_BRACE):

@@ -28,7 +28,8 @@ class Body:
         seconds_max: an absolute bound on waiting for the sender.
 
     Raises:
-        RequestRefused: 413, the stated length is above the limit; 415, an encoding not taken.
+        RequestRefused: 400, a Transfer-Encoding besides chunked; 413, the stated length is above
+            the limit; 415, an encoding not taken.
     """
 
     def __init__(self, request: web.Request, *, bytes_max: int, seconds_max: float) -> None:
@@ -40,6 +41,13 @@ class Body:
                 Code.UNSUPPORTED_ENCODING,
                 f"Content-Encoding must be one of {', '.join(ENCODINGS)}, and one alone",
             ) from None
+        if request.headers.get("Transfer-Encoding", "chunked").strip().lower() != "chunked":
+            # HTTP's own encoding of the message: the parser would give its bytes as they are.
+            raise RequestRefused(
+                Code.MALFORMED_REQUEST,
+                "Transfer-Encoding must be chunked; a compressed body has a Content-Encoding",
+                is_last=True,
+            )
         self._content = request.content
         self._bytes_max = bytes_max
         self._seconds_max = seconds_max

@@ -18,7 +18,7 @@ from buffer.frame import Submission
 from ingest.answers import Code, RequestRefused, error_list, stored_response
 from ingest.decode import Decoder
 from ingest.intake import Body
-from ingest.request_headers import addressee, idempotency_key, is_strict
+from ingest.request_headers import addressee, authorization, idempotency_key, is_strict
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 WHOLE_BYTES_MAX = 256 * 2**10
 """Decoded in one call: about 5 ms, for which other requests wait."""
+SLICE_BYTES = 64 * 2**10
+"""Of a larger body, between which others get their turn: 0.5 ms of usual lines, 10 ms of the
+costliest."""
 DIGEST_BYTES = 16
 
 
@@ -68,6 +71,8 @@ class Receiver:
         self._metrics = metrics
         self._body_bytes_max = body_bytes_max
         self._body_seconds_max = body_seconds_max
+        self._turn = asyncio.Lock()
+        """Whose slice of a larger body is decoded: of several bodies one, and then anyone else."""
 
     async def receive(self, request: web.Request, kind: StreamKind) -> web.Response:
         """Store the rows of a request.
@@ -79,7 +84,7 @@ class Receiver:
         Durability: every accepted row survives kill -9 once this returns.
         """
         started = time.perf_counter()
-        tenant = await self._auth.authenticate(request.headers.get("Authorization"))
+        tenant = await self._auth.authenticate(authorization(request.headers))
         to = addressee(request.headers)
         strict = is_strict(request)
         key = idempotency_key(request.headers)
@@ -98,7 +103,7 @@ class Receiver:
             start, is_whole = await _start_of(body, reservation)
             digest.update(start)
             if not is_whole:
-                await _decode_pieces(start, body, reservation, decoder, digest)
+                await _decode_pieces(start, body, reservation, decoder, digest, self._turn)
             name = digest.digest()
             if key is not None:
                 self._keys.check(tenant, key, name)
@@ -172,13 +177,19 @@ async def _start_of(body: Body, reservation: Reservation) -> tuple[bytes, bool]:
 
 
 async def _decode_pieces(
-    start: bytes, body: Body, reservation: Reservation, decoder: Decoder, digest: hashlib.blake2b
+    start: bytes,
+    body: Body,
+    reservation: Reservation,
+    decoder: Decoder,
+    digest: hashlib.blake2b,
+    turn: asyncio.Lock,
 ) -> None:
     """Decode the start, then digest and decode the rest as it comes, yielding between slices."""
     piece = start
     while piece:
-        for at in range(0, len(piece), WHOLE_BYTES_MAX):
-            decoder.feed(piece[at : at + WHOLE_BYTES_MAX])
-            await asyncio.sleep(0)
+        for at in range(0, len(piece), SLICE_BYTES):
+            async with turn:
+                decoder.feed(piece[at : at + SLICE_BYTES])
+                await asyncio.sleep(0)
         piece = await body.read(reservation)
         digest.update(piece)

@@ -72,6 +72,11 @@ class Refusals:
         if len(self.errors) < ERRORS_MAX:
             self.errors.append(LineError(line, field, error))
 
+    def add_unseen(self, count: int, reason: Reason) -> None:
+        """Count refusals whose words would not be shown: `is_full` holds."""
+        self.count += count
+        self.by_reason[reason] += count
+
     def add_refused(self, line: int, refused: Refused) -> None:
         """Count one refusal that was raised."""
         self.add(line, refused.field, refused.error, refused.reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,16 @@ def addressee(headers: CIMultiDictProxy[str]) -> Addressee:
     return Addressee(_run_id(_one(headers, RUN_HEADER)), _project(_one(headers, PROJECT_HEADER)))
 
 
+def authorization(headers: CIMultiDictProxy[str]) -> str | None:
+    """The `Authorization` header, None where there is none.
+
+    Raises:
+        RequestRefused: 400, there are two: whoever stands before us may have looked at the other.
+    """
+    values = headers.getall("Authorization", ())
+    return _one(headers, "Authorization") if values else None
+
+
 def is_strict(request: web.Request) -> bool:
     """Whether any refusal makes the whole request a refusal: `?strict=1`.
 
@@ -45,22 +56,21 @@ def is_strict(request: web.Request) -> bool:
     """
     if not request.query_string:
         return False
-    value = request.query.get("strict", "0")
-    if value not in {"0", "1"}:
-        raise RequestRefused(Code.INVALID_INPUT, "the parameter strict must be 0 or 1")
-    return value == "1"
+    values = request.query.getall("strict", ["0"])
+    if values not in (["0"], ["1"]):
+        raise RequestRefused(Code.INVALID_INPUT, "the parameter strict must be 0 or 1, once")
+    return values == ["1"]
 
 
 def idempotency_key(headers: CIMultiDictProxy[str]) -> str | None:
     """The client's own name for the request, if it gave one.
 
     Raises:
-        RequestRefused: 400, it is empty or too long.
+        RequestRefused: 400, it is empty or too long, or there twice.
     """
-    key = headers.get(KEY_HEADER)
-    if key is None:
+    if KEY_HEADER not in headers:
         return None
-    key = key.strip()
+    key = _one(headers, KEY_HEADER).strip()
     if not 0 < len(key) <= KEY_CHARACTERS_MAX or not _is_text(key):
         raise RequestRefused(
             Code.INVALID_HEADER_FORMAT,
@@ -89,7 +99,7 @@ def _run_id(text: str) -> RunId:
 
 
 def _project(text: str) -> str:
-    if not text:
+    if not text or text.isspace():
         raise RequestRefused(Code.MISSING_REQUIRED_FIELD, f"the header {PROJECT_HEADER} is empty")
     if len(text) > PROJECT_CHARACTERS_MAX:
         raise RequestRefused(
@@ -108,5 +118,5 @@ def _project(text: str) -> str:
 def _is_text(value: str) -> bool:
     """Valid UTF-8 (aiohttp leaves surrogates where it was not), and no control characters."""
     return value.isprintable() or not any(
-        "\ud800" <= char <= "\udfff" or char < " " or char == "\x7f" for char in value
+        unicodedata.category(char) in {"Cc", "Cs"} for char in value
     )

@@ -11,7 +11,7 @@ from ingest.answers import JSON
 from ingest.appkeys import AUTH, READER, RECEIVER, RUNS, STATUS
 from ingest.metric_names import KNOWN
 from ingest.metrics import render
-from ingest.request_headers import addressee
+from ingest.request_headers import addressee, authorization
 from ingest.version import version
 from schema.streams import StreamKind
 
@@ -54,7 +54,7 @@ async def post_data(request: web.Request) -> web.StreamResponse:
 
 async def post_step(request: web.Request) -> web.StreamResponse:
     """The run's largest step as ClickHouse has it; 0 where there is none yet."""
-    tenant = await request.app[AUTH].authenticate(request.headers.get("Authorization"))
+    tenant = await request.app[AUTH].authenticate(authorization(request.headers))
     to = addressee(request.headers)
     project = await request.app[RUNS].project(tenant, to.run_id, to.project)
     step = await request.app[READER].max_step(tenant, project, to.run_id) or 0.0

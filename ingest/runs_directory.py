@@ -57,6 +57,7 @@ class RunsDirectory:
         self._known: OrderedDict[tuple[str, int], str] = OrderedDict()
         self._unknown_until: OrderedDict[tuple[str, int], float] = OrderedDict()
         self._slots = asyncio.Semaphore(LOOKUPS_MAX)
+        self._asked: dict[tuple[str, int], asyncio.Future[str | None]] = {}
         self._failed_at = float("-inf")
 
     async def project(self, tenant: TenantId, run_id: RunId, header: str) -> str:
@@ -68,18 +69,33 @@ class RunsDirectory:
         now = self._monotonic()
         if now - self._failed_at < OUTAGE_SECONDS or self._unknown_until.get(key, 0.0) > now:
             return header
+        asked = self._asked.get(key)
+        if asked is not None:  # a burst of requests of one run asks once
+            return await asyncio.shield(asked) or header
+        asked = self._asked[key] = asyncio.get_running_loop().create_future()
+        try:
+            known = await self._look_up(key)
+        finally:
+            del self._asked[key]
+            asked.set_result(known)
+        return known or header
+
+    async def _look_up(self, key: tuple[str, int]) -> str | None:
+        """The catalogue's word; None where it has none, or does not answer."""
         try:
             async with asyncio.timeout(LOOKUP_SECONDS_MAX), self._slots:
-                known = self._known.get(key) or await self._runs.project_of(tenant, run_id)
+                known = await self._runs.project_of(*key)
         except Exception as error:  # noqa: BLE001 - rows are accepted whatever the catalogue does
+            now = self._monotonic()
+            if now - self._failed_at >= OUTAGE_SECONDS:
+                log.warning("run_lookup_failed", reason=type(error).__name__)
             self._failed_at = now
             self._metrics.count("run_lookup_failures")
-            log.warning("run_lookup_failed", reason=type(error).__name__)
-            return header
+            return None
         if known is None:
-            _put(self._unknown_until, key, now + UNKNOWN_SECONDS)
-            return header
-        _put(self._known, key, known)
+            _put(self._unknown_until, key, self._monotonic() + UNKNOWN_SECONDS)
+        else:
+            _put(self._known, key, known)
         return known
 
 
