@@ -4,8 +4,8 @@ Each migration's text comes from the declarations in `schema.streams`; its check
 and a test pins it. Whoever changes a declaration therefore adds a migration with the ALTER that
 takes old tables there, and keeps the former text of the old one as a literal.
 
-A migration may be applied twice (a kill between its statements and its line in the ledger), so
-every statement is one that does nothing the second time.
+A migration may be applied twice (a kill between its statements and its line in the ledger; a table
+that somebody dropped since), so every statement is one that does nothing the second time.
 """
 
 # ruff: noqa: S608 - every name and value is quoted by schema.quoting
@@ -98,6 +98,9 @@ async def apply(
         retention_days: rows older than this go; None keeps all. A TTL of another form than ours is
             left alone.
 
+    A table that the ledger has and the database has not is made again: somebody dropped it, and
+    rows wait for it.
+
     Returns:
         The names of what was applied, changes of retention included; empty when all was there.
 
@@ -121,7 +124,13 @@ async def apply(
 
 
 async def _pending(run: Run, database: str) -> list[Migration]:
-    """The migrations that the ledger has not, after a look at those it has."""
+    """What is to be run, after a look at what was: new migrations, and those of a table gone."""
+    tables = {
+        str(name)
+        for (name,) in await run(
+            f"SELECT name FROM system.tables WHERE database = {literal(database)}"
+        )
+    }
     ledger = await run(
         f"SELECT number, name, checksum FROM {qualified(database, LEDGER)} FINAL ORDER BY number"
     )
@@ -141,7 +150,11 @@ async def _pending(run: Run, database: str) -> list[Migration]:
                 f" this release has {known[number].checksum}: its text was changed after it was"
                 " applied. Restore the text and add a new migration"
             )
-    return [migration for migration in MIGRATIONS if migration.number not in done]
+    return [
+        migration
+        for migration in MIGRATIONS
+        if migration.number not in done or migration.stream.table not in tables
+    ]
 
 
 async def _retention_change(

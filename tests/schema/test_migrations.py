@@ -56,6 +56,13 @@ async def test_a_kill_between_a_table_and_its_line_in_the_ledger_heals(engine, d
     assert await apply(engine.run, database) == ["0003 create mlop_data", "0004 create mlop_files"]
 
 
+async def test_a_table_that_was_dropped_is_made_again(engine, database):
+    await apply(engine.run, database)
+    engine.rows(f"DROP TABLE {database}.mlop_logs SYNC")
+    assert await apply(engine.run, database) == ["0002 create mlop_logs"]
+    assert await apply(engine.run, database) == []
+
+
 async def test_a_changed_text_is_refused_and_nothing_is_done(engine, database, monkeypatch):
     await apply(engine.run, database)
     changed = Migration(1, "create mlop_metrics", replace(METRICS, columns=METRICS.columns[:-1]))
