@@ -86,7 +86,9 @@ class Organisations:
         if which is None:
             if len(everyone) > 1:
                 slugs = ", ".join(one.slug for one in everyone)
-                raise Conflict(f"there are {len(everyone)} organisations; say which: {slugs}")
+                raise Conflict(
+                    f"there are {len(everyone)} organisations; say which (--org): {slugs}"
+                )
             return everyone[0] if everyone else await self._first()
         found = [one for one in everyone if which in {one.id, one.slug}]
         found = found or [one for one in everyone if one.name == which]

@@ -1,5 +1,6 @@
 """The command `charon`. Commands load what they need when they run, so each answers at once."""
 
+import inspect
 import sys
 
 import typer
@@ -32,6 +33,16 @@ app.add_typer(wal, name="wal")
 app.add_typer(quarantine, name="quarantine")
 
 
+def _let_paragraphs_flow(typer_app: typer.Typer) -> None:
+    """Typer keeps the line ends of a docstring's later paragraphs, wherever the terminal ends."""
+    for command in typer_app.registered_commands:
+        text = inspect.getdoc(command.callback) or ""
+        command.help = "\n\n".join(part.replace("\n", " ") for part in text.split("\n\n"))
+    for group in typer_app.registered_groups:
+        if group.typer_instance is not None:
+            _let_paragraphs_flow(group.typer_instance)
+
+
 @app.command()
 def version(as_json: AsJson = False) -> None:
     """Show the version."""
@@ -47,8 +58,8 @@ def version(as_json: AsJson = False) -> None:
         print_json(versions)
     else:
         print(
-            f"charon {versions['charon']} "
-            f"(Python {versions['python']}, embedded ClickHouse {versions['clickhouse']})"
+            f"charon {versions['charon']} (Python {versions['python']}, "
+            f"embedded ClickHouse: chdb-core {versions['clickhouse']})"
         )
 
 
@@ -63,6 +74,9 @@ def charon_version() -> str:
     except metadata.PackageNotFoundError:
         project = Path(__file__).resolve().parent.parent / "pyproject.toml"
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
+
+
+_let_paragraphs_flow(app)
 
 
 def main() -> None:

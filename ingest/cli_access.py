@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ingest.clickhouse_query import ClickHouseClient
-from ingest.data_dir import holder, noted_server
+from ingest.data_dir import holder, make_root, noted_server
 from ingest.layout import ENGINE_USER, Layout
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def catalogue(settings: "Settings", *, make: bool) -> AsyncIterator["Catal
                 f"there is no catalogue in {layout.root} yet: start the server, or make the first "
                 f"key with `charon keys create NAME` (or say where the data is with --data-dir)"
             )
-        layout.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_root(layout)
     catalog = await Catalog.open(catalogue_url(settings))
     try:
         if embedded and make:

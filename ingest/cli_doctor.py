@@ -75,6 +75,7 @@ def _print(diagnosis: "Diagnosis") -> None:
 
 
 def _connect(settings: "Settings", *, as_json: bool) -> None:
+    from shlex import quote
     from urllib.parse import urlsplit
 
     from ingest.cli_access import clickhouse, layout_of
@@ -93,7 +94,7 @@ def _connect(settings: "Settings", *, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    shell = f'"$(cat {password_file})"' if password_file else '"$CHARON_CLICKHOUSE_PASSWORD"'
+    shell = f"$(cat {quote(password_file)})" if password_file else "$CHARON_CLICKHOUSE_PASSWORD"
     python = (
         f"open({password_file!r}).read().strip()"
         if password_file
@@ -104,7 +105,7 @@ def _connect(settings: "Settings", *, as_json: bool) -> None:
 user {client.user}, database {client.database}, password in {password_file or "the environment"}
 
 curl:
-  curl -H "X-ClickHouse-User: {client.user}" -H "X-ClickHouse-Key: "{shell} \\
+  curl -H "X-ClickHouse-User: {client.user}" -H "X-ClickHouse-Key: {shell}" \\
     '{client.url}/?database={client.database}' -d 'SELECT count() FROM mlop_metrics'
 
 Python, with clickhouse-connect:

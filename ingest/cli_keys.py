@@ -22,7 +22,7 @@ OrganisationOption = Annotated[
     typer.Option(
         "--organisation",
         "--org",
-        help="Id, slug or name of the organisation.  [default: the only one]",
+        help="Id, slug or name of the organisation.  \\[default: the only one]",
     ),
 ]
 
@@ -31,7 +31,7 @@ OrganisationOption = Annotated[
 def create_organisation(
     name: str,
     slug: Annotated[
-        str | None, typer.Option(help="What addresses show.  [default: from the name]")
+        str | None, typer.Option(help="What addresses show.  \\[default: from the name]")
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -76,7 +76,7 @@ def create_key(
     name: Annotated[str, typer.Argument(help="What the key is for; shown in lists.")],
     organisation: OrganisationOption = None,
     expires_in_days: Annotated[
-        int | None, typer.Option(min=1, max=36_500, help="Ends by itself.  [default: never]")
+        int | None, typer.Option(min=1, max=36_500, help="Ends by itself.  \\[default: never]")
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,

@@ -10,14 +10,16 @@ import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
 DataDir = Annotated[
-    Path | None, typer.Option(help="Where everything is kept.  [default: ./charon-data]")
+    Path | None,
+    # Our own words say what to do about one that cannot be read.
+    typer.Option(readable=False, help="Where everything is kept.  \\[default: ./charon-data]"),
 ]
 ClickHouseUrl = Annotated[
     str | None,
-    typer.Option(help="ClickHouse's HTTP interface.  [default: the embedded engine]"),
+    typer.Option(help="ClickHouse's HTTP interface.  \\[default: the embedded engine]"),
 ]
 ClickHouseUser = Annotated[str | None, typer.Option(help="Its user.")]
-ClickHouseDatabase = Annotated[str | None, typer.Option(help="Its database.  [default: charon]")]
+ClickHouseDatabase = Annotated[str | None, typer.Option(help="Its database.  \\[default: charon]")]
 ClickHouseCa = Annotated[Path | None, typer.Option(help="CA bundle for https.")]
 ClickHouseCluster = Annotated[
     str | None, typer.Option(help="Make replicated tables on this cluster.")

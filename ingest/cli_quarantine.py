@@ -131,7 +131,7 @@ def export(
     names: Names = None,
     all_entries: All = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file.  [default: standard output]")
+        Path | None, typer.Option("--output", "-o", help="A file.  \\[default: standard output]")
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,

@@ -19,12 +19,12 @@ from ingest.cli_options import (
 def serve(
     *,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")
+        str | None, typer.Option(help="Address to listen on.  \\[default: 127.0.0.1]")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one.  [default: 3003]")] = (
-        None
-    ),
-    workers: Annotated[int | None, typer.Option(help="Worker processes.  [default: 1]")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port; 0 takes a free one.  \\[default: 3003]")
+    ] = (None),
+    workers: Annotated[int | None, typer.Option(help="Worker processes.  \\[default: 1]")] = None,
     data_dir: DataDir = None,
     public_url: Annotated[
         str | None, typer.Option(help="The address that clients are told.")
@@ -35,21 +35,21 @@ def serve(
     clickhouse_ca: ClickHouseCa = None,
     clickhouse_cluster: ClickHouseCluster = None,
     embedded_port: Annotated[
-        int | None, typer.Option(help="The embedded engine's port on loopback.  [default: 8123]")
+        int | None, typer.Option(help="The embedded engine's port on loopback.  \\[default: 8123]")
     ] = None,
     retention_days: RetentionDays = None,
     drain_delay_seconds: Annotated[
-        float | None, typer.Option(help="Serve on for so long after SIGTERM.  [default: 0]")
+        float | None, typer.Option(help="Serve on for so long after SIGTERM.  \\[default: 0]")
     ] = None,
     grace_seconds: Annotated[
-        float | None, typer.Option(help="How long a stop may flush.  [default: 30]")
+        float | None, typer.Option(help="How long a stop may flush.  \\[default: 30]")
     ] = None,
     log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warning or error.  [default: info]")
+        str | None, typer.Option(help="debug, info, warning or error.  \\[default: info]")
     ] = None,
     log_format: Annotated[str | None, typer.Option(help="console or json.")] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file of settings.  [default: ./charon.toml]")
+        Path | None, typer.Option(help="TOML file of settings.  \\[default: ./charon.toml]")
     ] = None,
 ) -> None:
     """Run the server until Ctrl-C or SIGTERM.

@@ -59,10 +59,11 @@ async def _migrate(settings: Any) -> dict[str, list[str] | None]:  # noqa: ANN40
 
     from catalog import Catalog
     from ingest.cli_access import NotThere, catalogue_url, clickhouse, layout_of
+    from ingest.data_dir import make_root
     from schema import migrations
 
     if settings.database_url is None:
-        layout_of(settings).root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_root(layout_of(settings))
     catalog = await Catalog.open(catalogue_url(settings, direct=True))
     try:
         revisions = await catalog.upgrade()
@@ -89,15 +90,19 @@ def sql(
     clickhouse_user: ClickHouseUser = None,
     clickhouse_database: ClickHouseDatabase = None,
     clickhouse_ca: ClickHouseCa = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Let the statement change tables and rows.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask ClickHouse, and show the rows as a table.
 
-    A query with a FORMAT of its own is printed as it comes.
+    A query with a FORMAT of its own is printed as it comes. Without --write it can only read.
     """
     import sys
 
     from ingest.cli_access import clickhouse
+    from ingest.clickhouse_query import READONLY, QueryFailed
     from ingest.settings import load_settings
 
     settings = load_settings(
@@ -108,7 +113,16 @@ def sql(
         clickhouse_ca=clickhouse_ca,
     )
     text = sys.stdin.read() if query == "-" else query
-    answer = clickhouse(settings).query(text.strip().rstrip(";"))
+    statement = text.strip().rstrip(";")
+    if not statement:
+        raise typer.BadParameter("the query is empty", param_hint="query")
+    client = clickhouse(settings)
+    try:
+        answer = client.query(statement, is_read_only=not write)
+    except QueryFailed as error:
+        if error.code != READONLY or write:
+            raise
+        raise QueryFailed(f"{error}: `charon sql --write` lets a statement change things") from None
     if answer.text:
         print(answer.text, end="" if answer.text.endswith("\n") else "\n")
     elif as_json:

@@ -23,10 +23,10 @@ wal = typer.Typer(
     help="The write-ahead log. Reads alone, beside a running server too; `replay` adds a shard.",
 )
 
-Shard = Annotated[str | None, typer.Option(help="Beginning of a shard's id.  [default: all]")]
-Stream = Annotated[str | None, typer.Option(help="metrics, logs, data or files.  [default: all]")]
-FromLsn = Annotated[int | None, typer.Option("--from", help="First LSN.  [default: the oldest]")]
-ToLsn = Annotated[int | None, typer.Option("--to", help="Last LSN.  [default: the newest]")]
+Shard = Annotated[str | None, typer.Option(help="Beginning of a shard's id.  \\[default: all]")]
+Stream = Annotated[str | None, typer.Option(help="metrics, logs, data or files.  \\[default: all]")]
+FromLsn = Annotated[int | None, typer.Option("--from", help="First LSN.  \\[default: the oldest]")]
+ToLsn = Annotated[int | None, typer.Option("--to", help="Last LSN.  \\[default: the newest]")]
 
 
 @wal.command("ls")

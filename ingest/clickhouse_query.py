@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 ANSWER_BYTES_MAX = 256 * 2**20
 """A larger answer is not for a terminal."""
 
+READONLY = 164
+"""ClickHouse's code for a change that a reader asked for."""
+
 _CODE = re.compile(r"^Code: (\d+)\.")
 
 
@@ -62,8 +65,12 @@ class ClickHouseClient:
     ca: Path | None = None
     timeout_seconds: float = 60.0
 
-    def query(self, statement: str) -> Answer:
+    def query(self, statement: str, *, is_read_only: bool = False) -> Answer:
         """Run one statement.
+
+        Args:
+            statement: without a semicolon.
+            is_read_only: have ClickHouse refuse whatever would change something.
 
         Raises:
             QueryFailed: it was refused, or the server cannot be reached.
@@ -73,6 +80,8 @@ class ClickHouseClient:
             "output_format_json_quote_denormals": "1",  # NaN and infinities as text, not as null
             "output_format_json_quote_64bit_integers": "0",
         }
+        if is_read_only:
+            settings["readonly"] = "2"  # 1 would refuse the settings above, too
         if self.database is not None:
             settings["database"] = self.database
         status, content_type, body = self._post(urlencode(settings), statement.encode())
@@ -142,6 +151,8 @@ def _refusal(status: int, body: bytes, user: str) -> QueryFailed:
     code = int(match[1]) if match else None
     first = re.sub(r"^Code: \d+\. DB::Exception: (DB::Exception: )?", "", text)
     first = re.sub(r"\s*\(version [^)]*\)+\s*$", "", first)
+    # After a mistyped first word ClickHouse lists all that it knows: two screens of it.
+    first = re.sub(r"\. Expected one of: .{200,}\. \((\w+)\)$", r" (\1)", first, flags=re.DOTALL)
     if code in {192, 193, 194, 516}:
         first = f"ClickHouse refuses user {user}: check clickhouse_user and clickhouse_password"
     return QueryFailed(first or f"ClickHouse answered {status}", code)

@@ -45,18 +45,8 @@ class DataDirLock:
             DataDirUnusable: another server has it, or it cannot be made or written.
         """
         root = layout.root
-        try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise DataDirUnusable(
-                f"data directory {root} is a file: choose a directory with --data-dir"
-            ) from error
-        except OSError as error:
-            raise DataDirUnusable(
-                f"data directory {root} cannot be written: {error.strerror}; "
-                f"mend that, or choose another with --data-dir"
-            ) from error
+        make_root(layout)
+        descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _lock(descriptor)
         except BlockingIOError as error:
@@ -81,6 +71,27 @@ class DataDirLock:
         """Let another server have it. The file stays: removing it could split the lock in two."""
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
+
+
+def make_root(layout: Layout) -> None:
+    """Make the directory where it does not exist, and see that files can be made in it.
+
+    Raises:
+        DataDirUnusable: it cannot be made, or not be written.
+    """
+    root = layout.root
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=root).close()
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DataDirUnusable(
+            f"data directory {root} is a file: choose a directory with --data-dir"
+        ) from error
+    except OSError as error:
+        raise DataDirUnusable(
+            f"data directory {root} cannot be written: {error.strerror}; "
+            f"mend that, or choose another with --data-dir"
+        ) from error
 
 
 def engine_password(layout: Layout) -> str:

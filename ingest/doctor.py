@@ -247,7 +247,7 @@ async def _catalogue(settings: Settings) -> Diagnosis:
     try:
         async with catalogue(settings, make=False) as catalog:
             organisations = await catalog.organisations.list()
-            valid = [key for key in await catalog.keys.list() if not key.is_revoked]
+            keys = await catalog.keys.list()
     except NotThere as error:
         return Diagnosis("catalogue", NOTE, "does not exist yet", str(error))
     except (CatalogFailure, ValueError) as error:
@@ -257,10 +257,18 @@ async def _catalogue(settings: Settings) -> Diagnosis:
             f"{kind} cannot be used: {error}",
             "see that it runs; `charon migrate` makes and updates its tables",
         )
-    found = f"{kind}, {len(organisations)} organisations, {len(valid)} keys"
+    now_ms = time.time_ns() // 1_000_000
+    valid = [key for key in keys if not key.is_revoked and not key.is_expired(now_ms)]
+    found = (
+        f"{kind}, {_count(len(organisations), 'organisation')}, {_count(len(valid), 'valid key')}"
+    )
     if not valid:
         return Diagnosis("catalogue", WARNING, found, "make a key: charon keys create NAME")
     return Diagnosis("catalogue", OK, found)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _size(count: int) -> str:

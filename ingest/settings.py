@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, model_validator
@@ -33,6 +34,8 @@ CONFIG_FILE = "charon.toml"
 class SettingsError(ValueError):
     """A setting cannot be used; one line each, saying which, where it was set and what would do."""
 
+
+_DATABASE_URL = re.compile(r"postgres(ql)?(\+\w+)?://.|sqlite(\+\w+)?:///.")
 
 Bytes = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -133,8 +136,8 @@ class Settings(BaseSettings):
     """Behind a load balancer 5 s or more: service goes on until it has seen readiness go."""
     grace_seconds: Seconds = 30.0
 
-    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
-    log_format: Annotated[str, Field(pattern="^(console|json)$")] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["console", "json"] = "console"
 
     @classmethod
     def settings_customise_sources(
@@ -184,6 +187,14 @@ class Settings(BaseSettings):
                 f"log_bytes_max ({self.log_bytes_max}) must hold at least two segments of "
                 f"segment_bytes_max ({self.segment_bytes_max}): raise the one or lower the other"
             )
+        for name in ("database_url", "database_direct_url"):
+            url = getattr(self, name)
+            # The message does not repeat it: it may hold a password.
+            if url is not None and not _DATABASE_URL.match(url.get_secret_value()):
+                raise ValueError(
+                    f"{name} ({' or '.join(variables_of(name))}) must be postgresql://… "
+                    "or a file, sqlite:///path/to/catalog.sqlite"
+                )
         if self.clickhouse_ca is not None and not self.clickhouse_ca.is_file():
             raise ValueError(f"clickhouse_ca: there is no file {self.clickhouse_ca}")
         return self
@@ -264,12 +275,12 @@ def _file_values() -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{file}: not TOML: {error}") from error
     for name, value in values.items():
-        if name not in Settings.model_fields:
-            raise SettingsError(f"{file}: there is no setting {name!r}{_suggestion(name)}")
         if isinstance(value, dict):
             raise SettingsError(
                 f"{file}: {name} must be one value, not a table; no setting is in a section"
             )
+        if name not in Settings.model_fields:
+            raise SettingsError(f"{file}: there is no setting {name!r}{_suggestion(name)}")
     return values
 
 

@@ -88,6 +88,7 @@ def test_with_several_organisations_a_key_says_whose_it_is(charon_json, charon):
     assert [org["slug"] for org in charon_json("orgs", "list")] == ["equipe-a", "other-one"]
     status, _, err = charon("keys", "create", "k")
     assert status == 1
+    assert "--org" in err
     assert "equipe-a, other-one" in err
     assert charon_json("keys", "create", "k", "--org", "other-one")["organisation"] == "other-one"
     assert len(charon_json("keys", "list", "--org", "equipe-a")) == 0
@@ -129,6 +130,11 @@ def test_migrate_makes_the_catalogue_and_says_when_the_tables_follow(charon_json
         (["serve", "--host", "no.such.host.invalid"], 1, "is no address"),
         (["sql", "SELECT 1", "--clickhouse-url", "http://127.0.0.1:1"], 1, "cannot be reached"),
         (["nonsense"], 2, "nonsense"),
+        (["sql", " ; "], 2, "empty"),
+        (["serve", "--log-level", "loud"], 1, "'warning' or 'error'"),
+        (["serve", "--data-dir", "/proc/none/x"], 1, "choose another with --data-dir"),
+        (["keys", "create", "x", "--data-dir", "/proc/none/x"], 1, "choose another"),
+        (["migrate", "--data-dir", "/proc/none/x"], 1, "choose another with --data-dir"),
     ],
 )
 def test_a_failure_is_a_message_and_an_exit_status_and_no_traceback(
@@ -147,6 +153,13 @@ def test_a_data_directory_that_is_a_file_is_named(charon, tmp_path):
         assert status == 1
         assert "file" in err
         assert "Traceback" not in err
+
+
+def test_help_shows_the_defaults_and_lets_paragraphs_flow(monkeypatch):
+    text = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["serve", "--help"]).output
+    for default in ("127.0.0.1", "3003", "./charon-data", "8123"):
+        assert f"[default: {default}]" in text
+    assert "in a TOML file; docs/configuration.md" in text
 
 
 def test_no_option_takes_a_secret():

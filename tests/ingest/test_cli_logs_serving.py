@@ -70,16 +70,19 @@ def values(server):
 
 @pytest.mark.slow
 def test_rows_set_aside_and_rows_lost_come_back_once_while_the_server_serves(server):
-    charon(server, "sql", "ALTER TABLE mlop_metrics ADD CONSTRAINT c CHECK value != 7")
+    charon(server, "sql", "--write", "ALTER TABLE mlop_metrics ADD CONSTRAINT c CHECK value != 7")
     send(server, *range(10))
     eventually(lambda: len(charon(server, "quarantine", "ls")) == 1)
     eventually(lambda: len(values(server)) == 9)
-    charon(server, "sql", "ALTER TABLE mlop_metrics DROP CONSTRAINT c")
+    charon(server, "sql", "--write", "ALTER TABLE mlop_metrics DROP CONSTRAINT c")
     assert charon(server, "quarantine", "replay", "--all")["rows"] == 1
 
     # While that waits to be adopted: the server's rows are deleted behind its back.
     charon(
-        server, "sql", "ALTER TABLE mlop_metrics DELETE WHERE value < 7 SETTINGS mutations_sync = 2"
+        server,
+        "sql",
+        "--write",
+        "ALTER TABLE mlop_metrics DELETE WHERE value < 7 SETTINGS mutations_sync = 2",
     )
     found = charon(server, "reconcile", "--settled-seconds", "0", status=1)
     assert found["missing"] > 0

@@ -87,6 +87,28 @@ def test_sql_shows_a_table_json_or_the_querys_own_format(server):
     assert err.startswith("charon: ")
 
 
+def test_sql_only_reads_unless_it_is_told_to_write(server):
+    _, err = charon(server, "sql", "TRUNCATE TABLE mlop_files", status=1)
+    assert "--write" in err
+    assert charon(server, "sql", "--write", "TRUNCATE TABLE mlop_files")[0] == "done\n"
+
+
+def test_a_mistyped_query_gets_one_line_and_not_all_of_the_grammar(server):
+    _, err = charon(server, "sql", "SELEC 1", status=1)
+    assert "Maybe you meant: SELECT" in err
+    assert len(err) < 200
+
+
+def test_a_table_that_somebody_dropped_is_made_again_by_migrate(server):
+    charon(server, "sql", "--write", "DROP TABLE mlop_data SYNC")
+    found = json.loads(charon(server, "doctor", "--json", status=1)[0])
+    advice = [one["advice"] for one in found if "mlop_data" in one["found"]]
+    assert advice
+    assert all("charon migrate" in one for one in advice)
+    assert json.loads(charon(server, "migrate", "--json")[0])["tables"] == ["0003 create mlop_data"]
+    charon(server, "doctor")
+
+
 def test_doctor_finds_a_running_server_in_good_health(server):
     found = json.loads(charon(server, "doctor", "--json")[0])
     assert not [one for one in found if one["state"] in {"warning", "error"}], found

@@ -5,6 +5,7 @@ import json
 import pytest
 from pydantic import SecretStr
 
+from catalog.engine import parse_url
 from ingest.settings import Settings, SettingsError, load_settings, reveal, unknown_variables
 
 
@@ -70,7 +71,7 @@ def test_revealed_settings_make_an_equal_object_whatever_the_environment_holds(
 ):
     settings = load_settings(
         clickhouse_password="open-sesame",
-        database_url="sqlite://x",
+        database_url="sqlite:///x",
         retention_days=7,
         data_dir=tmp_path,
     )
@@ -117,7 +118,7 @@ def test_a_bad_variable_is_named_and_its_value_is_not_repeated(monkeypatch):
     [
         ("port = x\n", ["charon.toml", "not TOML", "line 1"]),
         ("prot = 1", ["charon.toml", "'prot'", "did you mean port?"]),
-        ("[clickhouse]\nurl = 'x'", ["charon.toml", "'clickhouse'"]),
+        ("[clickhouse]\nurl = 'x'", ["charon.toml", "clickhouse must be one value", "section"]),
         ("[port]\nx = 1", ["port must be one value"]),
         ("port = 'x'", ["port (set in charon.toml)"]),
     ],
@@ -140,6 +141,26 @@ def test_a_file_that_is_not_text_is_an_error(tmp_path):
     (tmp_path / "charon.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match="not UTF-8"):
         load_settings()
+
+
+@pytest.mark.parametrize("url", ["garbage", "mysql://u:geheim@db/x", "sqlite://", "postgres://"])
+def test_a_catalogue_of_another_kind_is_refused_at_once_and_not_repeated(monkeypatch, url):
+    """Every worker would fail at it, again and again."""
+    monkeypatch.setenv("DATABASE_URL", url)
+    with pytest.raises(SettingsError, match=r"DATABASE_URL.*postgresql://") as caught:
+        load_settings()
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:p@h/x", "postgres://h/x", "postgresql+asyncpg://h/x", "sqlite:////a/b.sqlite"],
+)
+def test_each_spelling_that_the_catalogue_takes_is_taken(url):
+    value = load_settings(database_url=url).database_url
+    assert value is not None
+    assert value.get_secret_value() == url
+    assert parse_url(url)
 
 
 def test_variables_that_no_setting_has_are_found():
