@@ -1,0 +1,106 @@
+"""The pages and the program agree: every command and option that a page names exists, and back."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from ingest.cli import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# A call of the program: in a fenced block at a line's start or after `&&`, elsewhere in backticks.
+CALL = re.compile(r"(?:^|&& |\$ |`|bin/)charon ((?:[a-z-]+)(?: [^`#\n]*)?)", re.MULTILINE)
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+
+
+def commands(group, path=()):
+    """Every command below, by its words."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+OPTIONS = {
+    words: {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    | {"--help"}
+    for words, command in COMMANDS.items()
+}
+
+
+def calls(page):
+    """(words of the command or group, the rest) of each call that a page shows."""
+    for text in CALL.findall(page.read_text()):
+        words = tuple(re.match(r"[a-z-]+(?: [a-z-]+)?", text)[0].split())
+        yield words, text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_call_that_a_page_shows_can_be_made(page):
+    groups = {words[0] for words in COMMANDS if len(words) > 1}
+    wrong = []
+    for words, text in calls(page):
+        command = words if words in COMMANDS else words[:1]
+        if command not in COMMANDS:
+            # `charon wal ls|stat|show`, or a group by itself
+            named = re.match(r"[a-z-]+ ([a-z|/]+)", text)
+            each = [] if named is None else re.split(r"[|/]", named[1])
+            if words[0] not in groups or any((words[0], one) not in COMMANDS for one in each):
+                wrong.append(text)
+            continue
+        wrong += [
+            f"{text}: {option}"
+            for option in OPTION.findall(text.split(" && ")[0])
+            if option not in OPTIONS[command]
+        ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_option_that_a_page_names_is_one_of_some_command(page):
+    known = set().union(*OPTIONS.values())
+    others = {"--verbose"} if page.name == "CONTRIBUTING.md" else set()
+    assert set(OPTION.findall(page.read_text())) - known - others == set()
+
+
+def test_every_command_is_in_the_readme():
+    text = (ROOT / "README.md").read_text()
+    missing = [
+        words
+        for words in COMMANDS
+        if not re.search(rf"\b{words[0]}\b.*\b{words[-1]}\b" if len(words) > 1 else words[0], text)
+    ]
+    assert not missing
+
+
+def test_every_page_is_linked_from_the_readme_and_every_link_leads_somewhere():
+    readme = (ROOT / "README.md").read_text()
+    for page in PAGES:
+        text = page.read_text()
+        for link in re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", text):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+        if page.parent.name == "docs":
+            assert f"](docs/{page.name})" in readme, f"{page.name} is not linked from README.md"
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_and_option_says_what_it_does(words):
+    command = COMMANDS[words]
+    assert command.help
+    for param in command.params:
+        if param.param_type_name == "option":
+            assert getattr(param, "help", None), f"{words}: {param.opts}"
+    assert ("--json" in OPTIONS[words]) == (words != ("serve",))
+
+
+def test_make_targets_named_in_pages_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for page in PAGES:
+        for target in re.findall(r"\bmake ([a-z]+)\b(?=[`\s])", page.read_text()):
+            if f"`make {target}" in page.read_text() or f"\nmake {target}" in page.read_text():
+                assert re.search(rf"^{target}:", makefile, re.MULTILINE), (page.name, target)
