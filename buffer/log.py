@@ -217,6 +217,9 @@ class Log:
         Cancellation: what was begun is completed; a file that is left is deleted after a restart.
         """
         gone = await self._disk.run(self._detach, delivered, keep)
+        # A new segment begins above LSNs that failed groups have used up: tables have to pass them,
+        # or the one before it would never count as delivered.
+        self.announce()
         return await (disk or self._disk).run(self._delete, gone)
 
     async def close(self) -> None:
