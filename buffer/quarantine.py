@@ -94,13 +94,24 @@ class Quarantine:
         self._is_full = False
 
     def open(self) -> None:
-        """Counts what is there and removes unfinished files."""
+        """Counts what is there and removes unfinished files. Blocking.
+
+        Raises:
+            OSError: it could not be read, or not be made durable.
+
+        Durability: what it counts survives a power cut once this returns.
+        """
         sizes = {}
         for name in self._fs.list_dir(self._directory):
             if name.endswith(TEMPORARY_SUFFIX):
                 self._fs.unlink(self._directory / name)
             elif name.endswith(SUFFIX):
                 sizes[name] = self._fs.size_of(self._directory / name)
+        if sizes:
+            # What is counted is not set aside again, and a process may have ended between an
+            # entry's name and the sync of that.
+            self._fs.fsync_dir(self._directory)
+            self._fs.fsync_dir(self._directory.parent)
         self._sizes = sizes  # at once: somebody may be looking at the statistics
 
     def put_rows(self, table: str, reason: str, code: int | None, rows: Sequence[SetAside]) -> bool:

@@ -1,6 +1,8 @@
 """Quarantine files: read back whole, once, capped, and damaged ones are told."""
 
 import errno
+from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -13,6 +15,7 @@ from buffer.lsn import Lsn
 from buffer.quarantine import Quarantine, QuarantineFull, SetAside, read_entry
 from schema.block import cut, rows_of
 from tests.buffer.delivery_rig import logs, metrics
+from tests.fakes.disk import Crash, Cut, FakeFileSystem
 
 
 def frame(chunks, lsn=5):
@@ -130,3 +133,30 @@ def test_unfinished_files_are_removed_at_a_start(make, tmp_path):
     (tmp_path / "quarantine" / "rows-x.q.tmp").write_bytes(b"half")
     assert make().statistics().entries == 1
     assert len(list((tmp_path / "quarantine").iterdir())) == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_entry_whose_name_was_not_synced_is_made_durable_by_the_next_start(seed):
+    """The process ends between the name and its sync; the next one counts it, and moves on."""
+    fs = FakeFileSystem()
+    fs.make_dir(Path("/shard"))
+
+    def opened():
+        made = Quarantine(
+            fs, Path("/shard/quarantine"), shard="ab" * 16, bytes_max=2**20, clock=SystemClock()
+        )
+        made.open()
+        return made
+
+    fs.fail_next(Cut(), after=5)  # make_dir, its sync, create, pwritev, fdatasync, rename
+    with pytest.raises(Crash):
+        opened().put_damage(damage())
+    fs.kill()
+    while not opened().names():  # the call that it ended at is another one
+        fs.fail_next(Cut(), after=6)
+        with pytest.raises(Crash):
+            opened().put_damage(damage())
+        fs.kill()
+    assert not opened().put_damage(damage()), "it is there already"
+    fs.power_cut(Random(seed))
+    assert len(opened().names()) == 1
