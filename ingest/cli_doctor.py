@@ -111,5 +111,6 @@ curl:
 Python, with clickhouse-connect:
   clickhouse_connect.get_client(host="{facts["host"]}", port={facts["port"]},
     username="{client.user}", database="{client.database}",
-    password={python})"""  # noqa: S608 - text for a person to paste, not a query
+    password={python},
+    tz_mode="aware")  # else times come as naive ones, in UTC"""  # noqa: S608 - text for a person to paste, not a query
     )

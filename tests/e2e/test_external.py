@@ -48,7 +48,11 @@ def outside(tmp_path: Path, engine_port: int, monkeypatch: pytest.MonkeyPatch) -
             "clickhouse_password": PASSWORD,
         },
     )
-    server.start(is_ready=False)
+    try:
+        server.start(is_ready=False)
+    except BaseException:
+        server.stop()
+        raise
     yield server
     if server.process is not None and server.process.poll() is None:
         server.stop()
