@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli_options import AsJson, ClickHouseCa, ClickHouseUrl, ClickHouseUser, DataDir
+from ingest.cli_options import (
+    AsJson,
+    ClickHouseCa,
+    ClickHouseDatabase,
+    ClickHouseUrl,
+    ClickHouseUser,
+    DataDir,
+)
 from ingest.cli_output import print_json
 
 if TYPE_CHECKING:
@@ -24,6 +31,7 @@ def doctor(
     data_dir: DataDir = None,
     clickhouse_url: ClickHouseUrl = None,
     clickhouse_user: ClickHouseUser = None,
+    clickhouse_database: ClickHouseDatabase = None,
     clickhouse_ca: ClickHouseCa = None,
     as_json: AsJson = False,
 ) -> None:
@@ -39,6 +47,7 @@ def doctor(
             data_dir=data_dir,
             clickhouse_url=clickhouse_url,
             clickhouse_user=clickhouse_user,
+            clickhouse_database=clickhouse_database,
             clickhouse_ca=clickhouse_ca,
         )
 

@@ -17,12 +17,19 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 """How often heartbeats are looked at."""
+START_TRIES = 3
+"""Ends before the first ready word, after which it is said that the program cannot start."""
 
 
 class Keeper:
     """Starts a program, restarts it when it ends, kills it when it stops beating.
 
     `run` is its task; `stop` ends both. One owner: the supervisor.
+
+    Attributes:
+        was_ready: set at the first ready word.
+        cannot_start: set when it has ended three times without ever having been ready; it is
+            started again all the same.
 
     Args:
         program: what is kept.
@@ -40,6 +47,7 @@ class Keeper:
         self.child: Child | None = None
         self.starts = 0
         self.was_ready = asyncio.Event()
+        self.cannot_start = asyncio.Event()
         self._log = log
         self._on_ready = on_ready
         self._stopping = asyncio.Event()
@@ -49,11 +57,14 @@ class Keeper:
 
         Cancellation: the process is killed.
         """
-        backoff = Backoff()
+        backoff, tries = Backoff(), 0
         while not self._stopping.is_set():
             ready_seconds = await self._run_once()
             if self._stopping.is_set():
                 return
+            tries += 1
+            if tries >= START_TRIES and not self.was_ready.is_set():
+                self.cannot_start.set()
             backoff.served(ready_seconds)
             wait_seconds = backoff.next_seconds()
             if wait_seconds:

@@ -162,12 +162,34 @@ class Supervisor:
             self._workers.append(worker)
             tasks.create_task(worker.run())
         try:
-            for worker in self._workers:
-                await worker.was_ready.wait()
+            if not await self._workers_serve():
+                return StartFailed(
+                    "no worker can start; what each said of it is above. Mend that, and start again"
+                )
         finally:  # a key that was made is shown even if the server is stopped before it serves
             if key is not None or all(worker.was_ready.is_set() for worker in self._workers):
                 self._show(self._banner(key))
         return None
+
+    async def _workers_serve(self) -> bool:
+        """Wait for all workers; False when none has been ready and none can start."""
+
+        async def look(worker: Keeper) -> None:
+            events = [
+                asyncio.create_task(e.wait()) for e in (worker.was_ready, worker.cannot_start)
+            ]
+            try:
+                await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for event in events:
+                    event.cancel()
+
+        await asyncio.gather(*(look(worker) for worker in self._workers))
+        if not any(worker.was_ready.is_set() for worker in self._workers):
+            return False
+        for worker in self._workers:  # one that others serve beside is tried again for ever
+            await worker.was_ready.wait()
+        return True
 
     async def _stop(self) -> None:
         self._log.info("stopping", workers=len(self._workers))

@@ -2,7 +2,8 @@
 
 Run as a script: `stand_in.py serve DATA_DIR PORT WORKERS [EMBEDDED_PORT]` is the server; it starts
 itself again as worker, engine and preparation. Files in the data directory change what they do:
-`deaf` stops a worker's beats, `broken-engine` lets the engine end at once, `no-catalogue` fails.
+`deaf` stops a worker's beats, `broken-engine` and `broken-worker` let those end at once,
+`no-catalogue` fails.
 Each start and orderly end is a line in `events`.
 """
 
@@ -56,6 +57,9 @@ def worker():
     lifeline = Lifeline.take()
     config = lifeline.config
     settings = config["settings"]
+    if Path(config["data_dir"], "broken-worker").exists():
+        note(config["data_dir"], "broken worker")
+        raise SystemExit("the log cannot be read")
     coroutine = child(
         f"worker {config['slot']}",
         lifeline,

@@ -271,6 +271,16 @@ def test_a_catalogue_that_cannot_be_prepared_ends_the_start_with_its_reason(serv
     assert not one.events("start worker")
 
 
+def test_workers_that_cannot_start_at_all_end_the_start_and_not_a_loop(server, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "broken-worker").touch()
+    one = server(workers=2)
+    assert one.process.wait(PATIENCE_SECONDS) != 0
+    assert "the log cannot be read" in one.text
+    assert "no worker can start" in one.text
+    assert len(one.events("broken worker")) >= 6
+
+
 def test_a_stop_during_the_start_is_orderly(server):
     one = server()
     until(lambda: one.events("start engine"), "the engine starts")
