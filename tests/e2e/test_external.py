@@ -112,8 +112,14 @@ def count(engine: EngineProcess) -> int:
 def test_a_clickhouse_that_comes_late_and_without_tables_gets_every_row(
     outside: Server, request: pytest.FixtureRequest
 ) -> None:
+    """F05 and F39: what may clear is no refusal, and readiness says what is away and no more."""
     assert post(outside, 1)["accepted"] == 1
     eventually(lambda: ready(outside)["status"] == "degraded", 10, "degraded")
+    said = json.dumps(ready(outside))
+    assert "clickhouse" in said.lower()
+    assert not any(secret in said for secret in (PASSWORD, "127.0.0.1", "Traceback"))
+    with urllib.request.urlopen(f"{outside.url}/health", timeout=10) as answer:
+        assert answer.status == 200
     found = diagnoses(outside)
     assert any("cannot be reached" in one["found"] for one in found), found
     assert not outside.data_dir.joinpath("clickhouse").exists()
