@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import urllib.error
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,13 +117,15 @@ async def test_twenty_bodies_of_64_mib_leave_room_for_others(server: Server) -> 
     assert max(waits) < 10.0
 
 
-@pytest.mark.slow
-def test_an_idle_worker_is_small_and_a_start_is_quick(make_server: Callable[..., Server]) -> None:
-    server = make_server()
+def test_an_idle_worker_is_small(server: Server) -> None:
     (worker,) = server.worker_pids()
     assert memory_mib(worker, "VmRSS") < 120
+
+
+def test_a_start_does_not_wait_for_the_engine(make_server: Callable[..., Server]) -> None:
+    # How long a start takes is in docs/benchmarks.md; here, that it takes no engine.
+    server = make_server()
     server.stop()
-    began = time.monotonic()
     server.start(is_ready=False)
 
     async def first() -> dict:
@@ -130,4 +133,11 @@ def test_an_idle_worker_is_small_and_a_start_is_quick(make_server: Callable[...,
             return await post(client, server, line(1, {"first": 1.0}))
 
     assert asyncio.run(first())["accepted"] == 1
-    assert time.monotonic() - began < 5.0
+    eventually(lambda: clickhouse_rows(server) == 1, 30, "the first row")
+
+
+def clickhouse_rows(server: Server) -> int | None:
+    try:
+        return server.count_rows("mlop_metrics")
+    except urllib.error.URLError:
+        return None

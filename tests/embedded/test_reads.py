@@ -169,10 +169,10 @@ async def test_an_insert_goes_on_when_its_client_is_gone(ask):
         "CREATE TABLE slow (a UInt32, b UInt8 MATERIALIZED sleepEachRow(0.1)) "
         "ENGINE = MergeTree ORDER BY a"
     )
-    data = io.BytesIO(b"".join(b"%d\n" % n for n in range(5)))
+    data = io.BytesIO(b"".join(b"%d\n" % n for n in range(25)))
     task = asyncio.create_task(ask("INSERT INTO slow FORMAT CSV", data, query_id="ghost"))
     await until(lambda: is_running(ask, "ghost"), True)
     task.cancel()
     await asyncio.wait({task})
     await until(lambda: is_running(ask, "ghost"), False)
-    assert (await ask("SELECT count() FROM slow"))[1] == "5\n"
+    assert (await ask("SELECT count() FROM slow"))[1] == "25\n"
