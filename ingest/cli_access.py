@@ -31,10 +31,11 @@ async def catalogue(settings: "Settings", *, make: bool) -> AsyncIterator["Catal
         make: make the embedded one where it does not exist, and bring it up to date.
 
     Raises:
-        NotThere: there is none yet, and it is not to be made.
+        NotThere: there is none yet, and it is not to be made; or its Postgres is away.
         CatalogFailure: it cannot be used.
     """
     from catalog import Catalog
+    from catalog.errors import Unavailable
 
     layout = layout_of(settings)
     embedded = settings.database_url is None
@@ -50,6 +51,13 @@ async def catalogue(settings: "Settings", *, make: bool) -> AsyncIterator["Catal
         if embedded and make:
             await catalog.upgrade()
         yield catalog
+    except Unavailable as error:
+        if embedded:
+            raise
+        raise NotThere(
+            f"{error}: see that the Postgres of CHARON_DATABASE_URL runs, and that "
+            "`charon migrate` has made its tables"
+        ) from error
     finally:
         await catalog.close()
 

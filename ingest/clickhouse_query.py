@@ -101,12 +101,20 @@ class ClickHouseClient:
         """
         return (await asyncio.to_thread(self.query, statement)).rows
 
+    def _trust(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
+        except ssl.SSLError as error:
+            raise QueryFailed(
+                f"clickhouse_ca: {self.ca} holds no certificate in PEM form: name a CA bundle"
+            ) from error
+
     def _post(self, settings: str, statement: bytes) -> tuple[int, str, bytes]:
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         connection: http.client.HTTPConnection
         if parts.scheme == "https":
-            trust = ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
+            trust = self._trust()
             connection = http.client.HTTPSConnection(
                 host, parts.port or 8443, timeout=self.timeout_seconds, context=trust
             )

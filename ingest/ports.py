@@ -96,10 +96,14 @@ def _advice(error: OSError, host: str, port: int) -> str:
         case errno.EADDRINUSE:
             return (
                 f"port {port} on {host} is taken by another program: stop it, or choose another "
-                f"with --port (0 takes a free one); `ss -ltnp 'sport = :{port}'` shows who has it"
+                "with --port or CHARON_PORT (0 takes a free one); "
+                f"`ss -ltnp 'sport = :{port}'` shows who has it"
             )
         case errno.EACCES:
-            return f"port {port} may only be used by root: choose one above 1023 with --port"
+            return (
+                f"port {port} may only be used by root: "
+                "choose one above 1023 with --port or CHARON_PORT"
+            )
         case errno.EADDRNOTAVAIL:
             return f"{host} is not an address of this machine: choose another with --host"
         case _:

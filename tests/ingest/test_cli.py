@@ -162,6 +162,25 @@ def test_help_shows_the_defaults_and_lets_paragraphs_flow(monkeypatch):
     assert "in a TOML file; docs/configuration.md" in text
 
 
+def test_a_ca_that_is_no_certificate_is_named(charon, tmp_path):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    options = ["--clickhouse-url", "https://127.0.0.1:1", "--clickhouse-ca", "ca.pem"]
+    for command in (["sql", "SELECT 1"], ["doctor"]):
+        status, out, err = charon(*command, *options)
+        assert status == 1
+        assert "clickhouse_ca: ca.pem holds no certificate" in out + err
+
+
+def test_a_postgres_that_is_away_is_said_without_its_password(charon, monkeypatch):
+    monkeypatch.setenv("DATABASE_URL", "postgresql://u:open-sesame@127.0.0.1:1/x")
+    for command in (["keys", "list"], ["keys", "create", "x"], ["orgs", "list"], ["migrate"]):
+        status, out, err = charon(*command)
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert "open-sesame" not in err
+        if command != ["migrate"]:
+            assert "charon migrate" in err
+
+
 def test_no_option_takes_a_secret():
     runner = CliRunner(env={"COLUMNS": "200"})
     commands = ["serve", "migrate", "sql", "doctor", "version", "keys create", "keys list"]
