@@ -7,6 +7,11 @@ import pytest
 import typer.main
 
 from ingest.cli import app
+from ingest.embedded_body import DATA_BYTES_MAX
+from ingest.embedded_config import EngineLimits
+from ingest.embedded_http import READS_MAX
+from ingest.embedded_sessions import SESSIONS_MAX
+from ingest.embedded_statement import QUERY_CHARS_MAX
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -96,6 +101,25 @@ def test_every_command_and_option_says_what_it_does(words):
         if param.param_type_name == "option":
             assert getattr(param, "help", None), f"{words}: {param.opts}"
     assert ("--json" in OPTIONS[words]) == (words != ("serve",))
+
+
+def test_every_test_that_a_page_names_exists():
+    there = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    for page in PAGES:
+        for name in re.findall(r"`(test_\w+)`", page.read_text()):
+            assert f"def {name}(" in there, (page.name, name)
+
+
+def test_the_bounds_of_the_embedded_engine_are_those_that_hold():
+    text = (ROOT / "docs" / "embedded-engine.md").read_text()
+    limits = EngineLimits(1, 1)
+    assert f"| {limits.read_seconds} s; `max_execution_time`" in text
+    assert limits.read_seconds_max == 3_600
+    assert f"| {limits.threads_max}; `max_threads` may say {2 * limits.threads_max} |" in text
+    assert f"| {READS_MAX}, then code 202 |" in text
+    assert f"| {SESSIONS_MAX}; " in text
+    assert f"| {QUERY_CHARS_MAX >> 10} KiB |" in text
+    assert f"| {DATA_BYTES_MAX >> 30} GiB |" in text
 
 
 def test_make_targets_named_in_pages_exist():
