@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -168,6 +169,8 @@ async def claim_or_create(storage: Storage) -> OpenShard:
 
 def _free(storage: Storage) -> list[Path]:
     make_dir_durably(storage.fs, storage.root)
+    with contextlib.suppress(OSError):  # the data directory's own name: its parent may be private
+        storage.fs.fsync_dir(storage.root.parent.parent)
     return list_free(storage.fs, storage.root)
 
 

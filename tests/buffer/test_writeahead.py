@@ -340,3 +340,19 @@ async def test_a_writer_that_stays_dead_turns_readiness_off_within_five_seconds(
     del yard.sink.layout
     await until(lambda: yard.values() == [1.0])
     assert yard.metrics.counts["task_failures"] > 1
+
+
+async def test_the_names_of_the_root_and_of_the_data_directory_are_synced_at_a_start(tmp_path):
+    class Watched(RealFileSystem):
+        def __init__(self):
+            self.synced = set()
+
+        def fsync_dir(self, path):
+            super().fsync_dir(path)
+            self.synced.add(path)
+
+    yard = Yard(tmp_path / "data" / "log")
+    yard.fs = Watched()
+    buffer = await yard.open()
+    assert {tmp_path, tmp_path / "data", tmp_path / "data" / "log"} <= yard.fs.synced
+    await buffer.close(1.0)
