@@ -139,6 +139,7 @@ def test_two_blocks_with_two_tokens_are_two_parts(engine, tables):
 
 
 def test_a_retry_adds_nothing_to_a_views_target_that_has_a_window(engine, tables):
+    """F25: a table, and the target of each of its views, needs a window of its own."""
     engine.rows(
         f"CREATE TABLE {tables}.target (logName String, n UInt64) ENGINE = MergeTree"
         " ORDER BY logName SETTINGS non_replicated_deduplication_window = 10000"

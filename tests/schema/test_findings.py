@@ -31,6 +31,7 @@ async def test_a_column_that_cannot_take_our_values_is_an_error(engine, tables):
 
 
 async def test_a_window_that_is_too_small_is_found_and_the_advice_mends_it(engine, tables):
+    """F25: what a live table has is compared with what deduplication needs."""
     engine.rows(
         f"ALTER TABLE {tables}.mlop_logs MODIFY SETTING non_replicated_deduplication_window = 100"
     )
