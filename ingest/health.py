@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from buffer.statistics import TableCondition
+from ingest.refused_ring import RingStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -49,6 +50,9 @@ class WorkerHealth:
     quarantine_rows: int = 0
     quarantine_bytes: int = 0
     is_quarantine_full: bool = False
+    refused_lines: int = 0
+    refused_bytes: int = 0
+    refused_overwritten: int = 0
 
     @property
     def is_ready(self) -> bool:
@@ -69,7 +73,7 @@ class Health:
     """This worker's own health, probed in the background.
 
     Args:
-        statistics: the buffer's.
+        statistics: the buffer's. refused: of the lines that are kept for their senders to see.
         probe_clickhouse, probe_catalogue: return when the far side has answered, raise when it has
             not.
     """
@@ -81,6 +85,7 @@ class Health:
         probe_clickhouse: Callable[[], Awaitable[object]],
         probe_catalogue: Callable[[], Awaitable[object]],
         metrics: WorkerMetrics,
+        refused: Callable[[], RingStatistics] = RingStatistics,
         probe_seconds: float = PROBE_SECONDS,
     ) -> None:
         self._statistics = statistics
@@ -88,6 +93,7 @@ class Health:
         self._latency_ms: dict[str, float | None] = {"clickhouse": None, "catalogue": None}
         self._is_up: dict[str, bool] = {}
         self._metrics = metrics
+        self._refused = refused
         self._probe_seconds = probe_seconds
         self.is_draining = False
 
@@ -103,7 +109,7 @@ class Health:
 
     def own(self) -> WorkerHealth:
         """This worker's health now."""
-        statistics = self._statistics()
+        statistics, refused = self._statistics(), self._refused()
         return WorkerHealth(
             is_writable=statistics.is_writable,
             is_draining=self.is_draining,
@@ -119,6 +125,9 @@ class Health:
             quarantine_rows=statistics.quarantine.rows,
             quarantine_bytes=statistics.quarantine.bytes,
             is_quarantine_full=statistics.quarantine.is_full,
+            refused_lines=refused.lines,
+            refused_bytes=refused.bytes,
+            refused_overwritten=refused.overwritten,
         )
 
     def gauges(self) -> None:
@@ -147,12 +156,13 @@ class Health:
             reason = type(error).__name__
         is_up = reason is None
         self._latency_ms[name] = round((time.monotonic() - started) * 1_000, 1) if is_up else None
-        if self._is_up.get(name) != is_up:
+        was_up = self._is_up.get(name)
+        if was_up != is_up:
             self._is_up[name] = is_up
-            if is_up:
-                log.info("dependency_up", dependency=name)
-            else:
+            if not is_up:
                 log.warning("dependency_down", dependency=name, reason=reason)
+            elif was_up is not None:  # that the first look finds it there is no news
+                log.info("dependency_up", dependency=name)
 
 
 def readiness(workers: Mapping[int, WorkerHealth], *, stuck: int, missing: int) -> tuple[int, Any]:
