@@ -16,20 +16,25 @@ none, and in one grant for all of it. A body whose size is not known beforehand 
 compressed) takes a MiB and, when it grows past that, the largest body's size; only a few may stand
 in the queue with a MiB in hand. At a body's end what it did not need is given back. Waiters are
 served first come first served, for a bounded while.
+
+Whoever holds memory and makes others wait for it has to send: while anybody waits, bodies that
+arrive slower than 64 KiB/s are given up after a second (408), so that a few connections that drip
+cannot hold all of it for as long as a body may take. Small bodies wait in their connections'
+buffers and hold none; of those, the oldest is given up when they are many.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from ingest.answers import Code, RequestRefused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 SMALL_BODY_BYTES = 2**20
 WAITERS_MAX = 256
@@ -37,6 +42,12 @@ WAITERS_MAX = 256
 GROWERS_MAX = 4
 """Bodies of unknown size that keep their MiB while they wait for the large pool."""
 WAIT_SECONDS_MAX = 20.0
+SLOW_SECONDS_MIN = 1.0
+SLOW_BYTES_A_SECOND = 64 * 2**10
+PRESS_SECONDS = 0.25
+"""How often it is looked for slow senders while anybody waits."""
+BUFFERED_BYTES_MAX = 64 * 2**20
+"""Small bodies on their way in connections' buffers, by their stated lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +133,11 @@ class Reservation:
         self.known_size = known_size
         self.small = 0
         self.large = 0
+        self.received = 0
+        """Bytes that the sender has sent so far, before decoding."""
+        self.buffered = 0
+        self.began_at: float | None = None
+        self.is_given_up = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -142,6 +158,22 @@ class Reservation:
         """
         if size > self.small + self.large:
             await self._admission.grow(self, size)
+
+    @contextmanager
+    def awaiting(self, timer: asyncio.Timeout, *, buffered: int) -> Iterator[None]:
+        """While the sender is waited for.
+
+        Args:
+            timer: ends the wait when the body is given up.
+            buffered: bytes that may be in the connection's buffer meanwhile.
+        """
+        self.buffered = buffered
+        admission = self._admission
+        admission.watch(self, timer)
+        try:
+            yield
+        finally:
+            admission.unwatch(self)
 
     def shrink(self, size: int) -> None:
         """The body has ended with `size` bytes: give back what it did not need."""
@@ -177,6 +209,9 @@ class Admission:
         self._growers = 0
         self._held = 0
         self._held_bytes = 0
+        self._awaited: dict[Reservation, asyncio.Timeout] = {}
+        self._buffered_bytes = 0
+        self._press_timer: asyncio.TimerHandle | None = None
 
     def admit(self, known_size: int | None) -> Reservation:
         """A reservation for one request, to be entered. Nothing is taken yet.
@@ -207,6 +242,20 @@ class Admission:
         finally:
             self._growers -= is_grower
         reservation.large += more
+
+    def watch(self, reservation: Reservation, timer: asyncio.Timeout) -> None:
+        """See `Reservation.awaiting`."""
+        if reservation.began_at is None:
+            reservation.began_at = asyncio.get_running_loop().time()
+        self._awaited[reservation] = timer
+        self._buffered_bytes += reservation.buffered
+        if self._buffered_bytes > BUFFERED_BYTES_MAX:
+            self._give_up(next(one for one in self._awaited if one.buffered))
+
+    def unwatch(self, reservation: Reservation) -> None:
+        """See `Reservation.awaiting`."""
+        if self._awaited.pop(reservation, None) is not None:
+            self._buffered_bytes -= reservation.buffered
 
     def shrink(self, reservation: Reservation, size: int) -> None:
         """See `Reservation.shrink`."""
@@ -249,11 +298,28 @@ class Admission:
         if self._waiting >= WAITERS_MAX:
             raise self._overloaded()
         self._waiting += 1
+        if self._press_timer is None:
+            self._press()
         try:
             if not await pool.take(count, self._wait_seconds_max):
                 raise self._overloaded()
         finally:
             self._waiting -= 1
+
+    def _press(self) -> None:
+        """Give up the slow holders; again and again while anybody waits."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for reservation in [one for one in self._awaited if one.size and _is_slow(one, now)]:
+            self._give_up(reservation)
+        is_wanted = self._waiting > 0
+        self._press_timer = loop.call_later(PRESS_SECONDS, self._press) if is_wanted else None
+
+    def _give_up(self, reservation: Reservation) -> None:
+        timer = self._awaited[reservation]
+        self.unwatch(reservation)
+        reservation.is_given_up = True
+        timer.reschedule(asyncio.get_running_loop().time())
 
     @staticmethod
     def _overloaded() -> RequestRefused:
@@ -263,3 +329,9 @@ class Admission:
             retry_after_seconds=2,
             is_last=True,
         )
+
+
+def _is_slow(reservation: Reservation, now: float) -> bool:
+    assert reservation.began_at is not None
+    seconds = now - reservation.began_at
+    return seconds >= SLOW_SECONDS_MIN and reservation.received < SLOW_BYTES_A_SECOND * seconds

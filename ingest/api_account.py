@@ -9,6 +9,7 @@ from aiohttp import web
 from catalog.errors import Broken
 from ingest.api_answers import API, json_response
 from ingest.api_calls import with_key
+from ingest.version import build
 from ingest.version import version as release
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ async def health(_request: web.Request) -> web.Response:
 
 async def version(_request: web.Request) -> web.Response:
     """Which release this is."""
-    return json_response({"service": "api", "version": release()})
+    return json_response({"service": "api", "version": release(), **build()})
 
 
 ACCOUNT_ROUTES = [

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ingest.metrics import WorkerMetrics
     from ingest.reader import Reader
     from ingest.receiving import Receiver
+    from ingest.refused_ring import RefusedRing
     from ingest.runs_directory import RunsDirectory
     from ingest.settings import Settings
     from ingest.status import StatusBoard
@@ -35,6 +36,7 @@ READER: web.AppKey[Reader] = web.AppKey("reader")
 """Bounded reads from ClickHouse; never on the path of an ingest request."""
 ADMISSION: web.AppKey[Admission] = web.AppKey("admission")
 RECEIVER: web.AppKey[Receiver] = web.AppKey("receiver")
+REFUSED: web.AppKey[RefusedRing] = web.AppKey("refused")
 METRICS: web.AppKey[WorkerMetrics] = web.AppKey("metrics")
 HEALTH: web.AppKey[Health] = web.AppKey("health")
 STATUS: web.AppKey[StatusBoard] = web.AppKey("status")

@@ -29,6 +29,12 @@ HEADERS_MAX = 64
 HEADER_BYTES_MAX = 8_190
 LAST_WORDS_SECONDS = 0.5
 DRAIN_POLL_SECONDS = 0.05
+WRITE_BUFFER_BYTES = 32 * 2**10
+"""Of answers that the client has not read; with more, nothing more of it is read."""
+LOG_SECONDS = 1.0
+"""One line a second of what strangers send: it would else be theirs to fill the disk with."""
+ANSWER_SECONDS_MAX = 30.0
+"""A client that asks and does not read what it gets is left after this."""
 LINGER_SECONDS = 5.0
 """A client refused in the middle of its body is read on for this long, to see the answer."""
 
@@ -47,7 +53,7 @@ class ConnectionLimits:
 class Connection(web.RequestHandler):
     """A connection; see the module. Made by `ConnectionFactory`."""
 
-    __slots__ = ("_deadline", "_limits", "_metrics")
+    __slots__ = ("_deadline", "_limits", "_metrics", "_unread_deadline")
 
     def __init__(
         self,
@@ -72,12 +78,14 @@ class Connection(web.RequestHandler):
         self._limits = limits
         self._metrics = metrics
         self._deadline: asyncio.TimerHandle | None = None
+        self._unread_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse above the limit; else the time for the first request's headers begins."""
         super().connection_made(transport)
         manager = self._manager
         assert manager is not None
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         if len(manager.connections) > self._limits.connections_max:
             self._metrics.count("connections_refused")
             self._end(Code.SERVICE_OVERLOADED, "too many connections; try again later")
@@ -87,7 +95,23 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """The deadline goes with the connection."""
         self._disarm()
+        if self._unread_deadline is not None:
+            self._unread_deadline.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read: no more of its requests are taken, and it has a while to."""
+        super().pause_writing()
+        self._pause_reading_for_buffer()
+        self._unread_deadline = self._loop.call_later(ANSWER_SECONDS_MAX, self._abandon)
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        super().resume_writing()
+        if self._unread_deadline is not None:
+            self._unread_deadline.cancel()
+            self._unread_deadline = None
+        self._resume_reading_if_drained()
 
     def data_received(self, data: bytes) -> None:
         """Parse; the deadline stands while there is a request of which not all headers are here."""
@@ -107,11 +131,13 @@ class Connection(web.RequestHandler):
         message: str | None = None,  # noqa: ARG002 - aiohttp's text may repeat the request's bytes
     ) -> web.StreamResponse:
         """The answer to what is no HTTP, and to what escaped the application."""
+        if isinstance(exc, ConnectionError):
+            raise exc  # it has hung up in the middle of its body: aiohttp knows what that is
         if request.writer.output_size > 0:
             raise ConnectionError("an answer was begun; no other can follow")
         code = code_of_status(status)
         self._metrics.count("http_malformed")
-        log.info("http_malformed", status=status, error=type(exc).__name__)
+        _say_malformed(self._loop.time(), status, type(exc).__name__)
         response = error_response(code, _MESSAGES.get(code, "the request could not be read"))
         response.set_status(status)
         response.headers["Server"] = SERVER
@@ -137,6 +163,11 @@ class Connection(web.RequestHandler):
         self._metrics.count("header_timeouts")
         self._end(Code.REQUEST_TIMEOUT, "no whole request arrived in time")
 
+    def _abandon(self) -> None:
+        self._metrics.count("answers_abandoned")
+        if self.transport is not None:
+            self.transport.abort()
+
     def _end(self, code: Code, message: str) -> None:
         """Answer without a request, and close."""
         body = error_body(code, message)
@@ -147,6 +178,23 @@ class Connection(web.RequestHandler):
                 + body
             )
         self.force_close()
+
+
+@dataclass(slots=True)
+class _Said:
+    at: float = float("-inf")
+    unsaid: int = 0
+
+
+_said = _Said()
+
+
+def _say_malformed(now: float, status: int, error: str) -> None:
+    if now - _said.at < LOG_SECONDS:
+        _said.unsaid += 1
+        return
+    log.info("http_malformed", status=status, error=error, unsaid=_said.unsaid)
+    _said.at, _said.unsaid = now, 0
 
 
 class ConnectionFactory:

@@ -21,6 +21,7 @@ from ingest.decode_metrics import MetricsDecoder
 from ingest.decode_rows import DAY_MS, Tally
 from ingest.decode_shapes import ShapeCache
 from ingest.refusals import WHOLE_LINE, LineError, Reason
+from ingest.refused_ring import LINE_BYTES_KEPT
 from schema.limits import LINE_BYTES_MAX
 from schema.rows import DataRows, LogsRows, MetricsRows
 from schema.streams import StreamKind
@@ -46,6 +47,7 @@ class Decoded:
         unknown_fields: fields that were ignored, over all lines.
         future_rows: accepted rows whose time is more than a day ahead.
         hint: what seems wrong, when nothing was accepted.
+        refused_lines: how the line of each of `errors` starts, as it came.
     """
 
     chunks: tuple[Chunks, ...]
@@ -55,6 +57,7 @@ class Decoded:
     unknown_fields: int
     future_rows: int
     hint: str | None
+    refused_lines: tuple[bytes, ...] = ()
 
 
 class Decoder:
@@ -84,6 +87,7 @@ class Decoder:
         self._strict = strict
         self._lines = LineCutter()
         self._start = b""
+        self._refused_lines: list[bytes] = []
         self._has_ended = False
         self._rows: RowDecoder
         if kind is StreamKind.METRICS:
@@ -115,6 +119,7 @@ class Decoder:
                 self._tally.refusals.add(block.line, WHOLE_LINE, message, Reason.TOO_LONG)
             else:
                 self._decode(block)
+            self._keep_refused(block)
 
     def finish(self) -> Decoded:
         """The outcome; the decoder is used up."""
@@ -130,8 +135,18 @@ class Decoder:
             errors=tuple(refusals.errors),
             unknown_fields=self._tally.unknown_fields,
             future_rows=self._tally.future_rows if is_stored else 0,
+            refused_lines=tuple(self._refused_lines),
             hint=None if self._rows.row_count else hint_of(self._start, self._tally),
         )
+
+    def _keep_refused(self, block: Block | LongLine) -> None:
+        """Keep how the lines start of which this block brought refusals that are told."""
+        for error in self._tally.refusals.errors[len(self._refused_lines) :]:
+            if isinstance(block, LongLine):
+                line = block.start
+            else:
+                line = block.lines[error.line - block.first_line]
+            self._refused_lines.append(line[:LINE_BYTES_KEPT])
 
     def _decode(self, block: Block) -> None:
         refusals = self._tally.refusals

@@ -41,8 +41,9 @@ class LongLine:
 
 
 class LineCutter:
-    """Takes slices, gives blocks. A byte order mark at the start of the body is dropped, and so are
-    slices of blank lines alone, but for their number.
+    """Takes slices, gives blocks. A byte order mark at the start of the body is dropped.
+
+    Slices of blank lines alone are dropped too, but for their number.
 
     Args:
         line_bytes_max: longest line that is taken, with its newline.

@@ -56,6 +56,8 @@ class Body:
         self.known_size = request.content_length if self._decoder.is_identity else None
         if self.known_size is not None and self.known_size > bytes_max:
             raise self._too_large()
+        length = request.content_length or 0
+        self._buffered = length if length <= READ_BUFFER_BYTES else 0
 
     @property
     def size(self) -> int:
@@ -76,7 +78,8 @@ class Body:
                 if piece:
                     await reservation.grow(self.size)
                     return piece
-                data = await self._receive()
+                data = await self._receive(reservation)
+                reservation.received += len(data)
                 if not data:
                     self._decoder.finish()
                     reservation.shrink(self.size)
@@ -91,7 +94,7 @@ class Body:
                 Code.MALFORMED_REQUEST, "the body's framing is not valid HTTP", is_last=True
             ) from None
 
-    async def _receive(self) -> bytes:
+    async def _receive(self, reservation: Reservation) -> bytes:
         """Bytes as they were sent; empty at the end."""
         content = self._content
         if content.is_eof():
@@ -99,19 +102,23 @@ class Body:
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + self._seconds_max
         try:
-            async with asyncio.timeout_at(self._deadline):
-                if self.known_size is not None and self.known_size <= READ_BUFFER_BYTES:
-                    # Left in the connection's own buffer until it is whole: a slow small body
-                    # takes nothing of the memory that others wait for.
-                    await content.wait_eof()
-                    return content.read_nowait()
-                return await content.readany()
+            async with asyncio.timeout_at(self._deadline) as timer:
+                with reservation.awaiting(timer, buffered=self._buffered):
+                    return await self._next()
         except TimeoutError:
-            raise RequestRefused(
-                Code.REQUEST_TIMEOUT,
-                f"the body did not arrive within {self._seconds_max:g} seconds",
-                is_last=True,
-            ) from None
+            message = f"the body did not arrive within {self._seconds_max:g} seconds"
+            if reservation.is_given_up:
+                message = "the body arrived slowly while others waited for the memory"
+            raise RequestRefused(Code.REQUEST_TIMEOUT, message, is_last=True) from None
+
+    async def _next(self) -> bytes:
+        """Wait for the sender."""
+        if self._buffered:
+            # Left in the connection's own buffer until it is whole: a slow small body takes
+            # nothing of the memory that others wait for.
+            await self._content.wait_eof()
+            return self._content.read_nowait()
+        return await self._content.readany()
 
     def _too_large(self) -> RequestRefused:
         return RequestRefused(

@@ -33,6 +33,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("run_lookup_failures", _C, "lookups", "look-ups of runs that the catalogue failed"),
     Metric("http_malformed", _C, "requests", "what was no HTTP request"),
     Metric("header_timeouts", _C, "connections", "connections that sent no whole request in time"),
+    Metric("answers_abandoned", _C, "connections", "connections that did not read their answers"),
     Metric("connections_refused", _C, "connections", "connections above the limit"),
     Metric("connections", _G, "connections", "open connections"),
     Metric("inflight_bytes", _G, "bytes", "reserved for bodies under way"),

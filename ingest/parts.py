@@ -27,6 +27,7 @@ from ingest.layout import Layout
 from ingest.metrics import WorkerMetrics
 from ingest.reader import Reader
 from ingest.receiving import Receiver
+from ingest.refused_ring import BYTES_MAX, RefusedRing
 from ingest.runs_directory import RunsDirectory
 from ingest.settings import Settings
 from ingest.status import StatusBoard
@@ -122,10 +123,12 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         held_requests_max=settings.room_requests_max,
     )
     reader = Reader(config.endpoint)
+    refused = RefusedRing(BYTES_MAX // settings.workers)
     health = Health(
         statistics=buffer.statistics,
         probe_clickhouse=reader.probe,
         probe_catalogue=lambda: catalog.keys.find(""),
+        refused=refused.statistics,
         metrics=metrics,
     )
     runs = RunsDirectory(catalog.runs, metrics)
@@ -146,6 +149,7 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
     app[appkeys.READER] = reader
     app[appkeys.ADMISSION] = admission
     app[appkeys.METRICS] = metrics
+    app[appkeys.REFUSED] = refused
     app[appkeys.HEALTH] = health
     app[appkeys.STATUS] = status
     app[appkeys.RECEIVER] = Receiver(
@@ -161,6 +165,7 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         keys=IdempotencyKeys(seconds=settings.repeat_seconds),
         shapes=ShapeCache(),
         metrics=metrics,
+        refused=refused,
         body_bytes_max=settings.body_bytes_max,
         body_seconds_max=settings.body_seconds_max,
     )

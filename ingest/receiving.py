@@ -18,6 +18,7 @@ from buffer.frame import Submission
 from ingest.answers import Code, RequestRefused, error_list, stored_response
 from ingest.decode import Decoder
 from ingest.intake import Body
+from ingest.refused_ring import RefusedLine
 from ingest.request_headers import addressee, authorization, idempotency_key, is_strict
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ingest.auth import Authenticator
     from ingest.decode import Decoded, ShapeCache
     from ingest.metrics import WorkerMetrics
+    from ingest.refused_ring import RefusedRing
     from ingest.request_headers import Addressee
     from ingest.runs_directory import RunsDirectory
     from ingest.storing import IdempotencyKeys, Storing
@@ -59,6 +61,7 @@ class Receiver:
         keys: IdempotencyKeys,
         shapes: ShapeCache,
         metrics: WorkerMetrics,
+        refused: RefusedRing,
         body_bytes_max: int,
         body_seconds_max: float,
     ) -> None:
@@ -69,6 +72,7 @@ class Receiver:
         self._keys = keys
         self._shapes = shapes
         self._metrics = metrics
+        self._refused = refused
         self._body_bytes_max = body_bytes_max
         self._body_seconds_max = body_seconds_max
         self._turn = asyncio.Lock()
@@ -116,6 +120,8 @@ class Receiver:
             del start  # only the columns are kept while the rows are made durable
             decoded = decoder.finish()
             self._count(kind, decoded, body.size)
+            if decoded.errors:
+                asyncio.get_running_loop().call_soon(self._keep_refused, tenant, kind, to, decoded)
             if strict and decoded.rejected:
                 raise RequestRefused(
                     Code.PROCESSING_FAILED,
@@ -141,6 +147,16 @@ class Receiver:
         return stored_response(
             receipt.accepted, receipt.rejected, decoded.errors, is_repeat=receipt.is_repeat
         )
+
+    def _keep_refused(
+        self, tenant: TenantId, kind: StreamKind, to: Addressee, decoded: Decoded
+    ) -> None:
+        now_ms, stream = time.time_ns() // 1_000_000, kind.name.lower()
+        lines = [
+            RefusedLine(now_ms, stream, to.run_id, to.project, error, text)
+            for error, text in zip(decoded.errors, decoded.refused_lines, strict=True)
+        ]
+        self._refused.add(tenant, lines)
 
     def _count(self, kind: StreamKind, decoded: Decoded, size: int) -> None:
         stream = kind.name.lower()

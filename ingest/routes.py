@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import orjson
 from aiohttp import web
 
 from ingest.answers import JSON
-from ingest.appkeys import AUTH, READER, RECEIVER, RUNS, STATUS
+from ingest.appkeys import AUTH, READER, RECEIVER, REFUSED, RUNS, STATUS
 from ingest.metric_names import KNOWN
 from ingest.metrics import render
 from ingest.request_headers import addressee, authorization
-from ingest.version import version
+from ingest.version import build, version
 from schema.streams import StreamKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ingest.refused_ring import RefusedLine
+
 MIB = 2**20
-VERSION = version()
+REFUSED_SHOWN_MAX = 200
+VERSION = {"service": "ingest", "version": version(), **build()}
 
 
 def routes() -> Sequence[web.RouteDef]:
@@ -28,6 +33,7 @@ def routes() -> Sequence[web.RouteDef]:
         web.post("/ingest/metrics", post_metrics),
         web.post("/ingest/logs", post_logs),
         web.post("/ingest/data", post_data),
+        web.get("/ingest/refused", get_refused),
         web.post("/step", post_step),
         web.get("/health", get_health),
         web.get("/health/ready", get_ready),
@@ -52,6 +58,13 @@ async def post_data(request: web.Request) -> web.StreamResponse:
     return await request.app[RECEIVER].receive(request, StreamKind.DATA)
 
 
+async def get_refused(request: web.Request) -> web.StreamResponse:
+    """The last lines that were refused of the key's owner, newest first."""
+    tenant = await request.app[AUTH].authenticate(authorization(request.headers))
+    lines = islice(request.app[REFUSED].of(tenant), REFUSED_SHOWN_MAX)
+    return _json({"refused": [_refused_line(line) for line in lines]})
+
+
 async def post_step(request: web.Request) -> web.StreamResponse:
     """The run's largest step as ClickHouse has it; 0 where there is none yet."""
     tenant = await request.app[AUTH].authenticate(authorization(request.headers))
@@ -73,28 +86,26 @@ async def get_ready(request: web.Request) -> web.StreamResponse:
 
 
 async def get_quarantine(request: web.Request) -> web.StreamResponse:
-    """What was accepted and proved undeliverable."""
+    """What was accepted and proved undeliverable; and how much is kept of what was refused."""
     entries, rows, size = await request.app[STATUS].quarantine()
+    refused = await request.app[STATUS].refused()
     return _json(
         {
             "batches_pending": entries,
             "records_pending": rows,
             "disk_usage_mb": round(size / MIB, 3),
+            "refused": {
+                "lines": refused.lines,
+                "bytes": refused.bytes,
+                "overwritten": refused.overwritten,
+            },
         }
     )
 
 
 async def get_version(_request: web.Request) -> web.StreamResponse:
     """The release that runs."""
-    return _json(
-        {
-            "service": "ingest",
-            "version": VERSION,
-            "gitCommit": None,
-            "gitBranch": None,
-            "buildTime": None,
-        }
-    )
+    return _json(VERSION)
 
 
 async def get_metrics(request: web.Request) -> web.StreamResponse:
@@ -104,6 +115,17 @@ async def get_metrics(request: web.Request) -> web.StreamResponse:
         body=text.encode(),
         headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
     )
+
+
+def _refused_line(line: RefusedLine) -> dict[str, object]:
+    return {
+        "receivedAt": line.received_at_ms,
+        "stream": line.stream,
+        "runId": line.run_id,
+        "projectName": line.project,
+        **asdict(line.error),
+        "text": line.text.decode(errors="replace"),
+    }
 
 
 def _json(body: object, *, status: int = 200) -> web.Response:

@@ -18,6 +18,7 @@ import structlog
 
 from ingest.health import WorkerHealth, readiness
 from ingest.metrics import WorkerMetrics, merge
+from ingest.refused_ring import RingStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,6 +122,15 @@ class StatusBoard:
             sum(health.quarantine_entries for health in healths),
             sum(health.quarantine_rows for health in healths),
             sum(health.quarantine_bytes for health in healths),
+        )
+
+    async def refused(self) -> RingStatistics:
+        """What the workers keep of refused lines, all together."""
+        healths = [snapshot.health for snapshot in (await self._all()).values()]
+        return RingStatistics(
+            lines=sum(health.refused_lines for health in healths),
+            bytes=sum(health.refused_bytes for health in healths),
+            overwritten=sum(health.refused_overwritten for health in healths),
         )
 
     async def _all(self) -> dict[int, Snapshot]:

@@ -22,6 +22,7 @@ from ingest.decode import ShapeCache
 from ingest.health import Health
 from ingest.metrics import WorkerMetrics
 from ingest.receiving import Receiver
+from ingest.refused_ring import RefusedRing
 from ingest.runs_directory import RunsDirectory
 from ingest.status import StatusBoard
 from ingest.storing import IdempotencyKeys, Storing
@@ -199,11 +200,13 @@ async def serving(
         held_requests_max=held_requests_max,
         wait_seconds_max=wait_seconds_max,
     )
+    refused = RefusedRing(2**20)
     health = Health(
         statistics=buffer.statistics,
         probe_clickhouse=answered,
         probe_catalogue=answered,
         metrics=metrics,
+        refused=refused.statistics,
     )
     status = StatusBoard(directory / "status", slot=0, workers=1, metrics=metrics, health=health)
     status.take_over()
@@ -212,6 +215,7 @@ async def serving(
     app = make_app(more_routes=routes, on_broken=broken.append)
     app[appkeys.AUTH] = auth
     app[appkeys.METRICS] = metrics
+    app[appkeys.REFUSED] = refused
     app[appkeys.HEALTH] = health
     app[appkeys.STATUS] = status
     app[appkeys.RUNS] = directory_of_runs
@@ -230,6 +234,7 @@ async def serving(
         keys=IdempotencyKeys(seconds=600),
         shapes=ShapeCache(),
         metrics=metrics,
+        refused=refused,
         body_bytes_max=body_bytes_max,
         body_seconds_max=body_seconds_max,
     )

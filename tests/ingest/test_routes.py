@@ -201,7 +201,9 @@ async def test_the_dead_letter_endpoint_counts_what_is_set_aside(server):
         server.buffer.state, quarantine=QuarantineStatistics(2, 30, 2**19, 0, is_full=False)
     )
     answer = await server.get("/health/dlq")
+    refused = answer.json.pop("refused")
     assert answer.json == {"batches_pending": 2, "records_pending": 30, "disk_usage_mb": 0.5}
+    assert refused == {"lines": 0, "bytes": 0, "overwritten": 0}
 
 
 async def test_metrics_are_valid_prometheus_text(server):
