@@ -108,9 +108,9 @@ def make_house(
 ) -> Callable[..., House]:
     """A server behind the proxy, its tables made by `charon migrate`."""
 
-    def make(name: str = "data", *, is_ready: bool = True, **settings) -> House:
+    def make(name: str = "data", *, is_ready: bool = True, workers: int = 1, **settings) -> House:
         told = engine_settings(proxy.url) | settings
-        server = make_server(name, is_ready=False, **told)
+        server = make_server(name, is_ready=False, workers=workers, **told)
         server.command("migrate")
         if is_ready:
             eventually(server.is_ok, 30, "a server that is ok")

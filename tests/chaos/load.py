@@ -39,7 +39,7 @@ class Load:
         shape: Shape = SHAPE,
         first_run: int = 1,
     ) -> None:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True, parents=True)
         self.outcomes = Outcomes()
         self.shape = shape
         self._server = server
