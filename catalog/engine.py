@@ -58,6 +58,8 @@ class Database:
             self._writers = _sqlite_engine(self.url, 1)
         else:
             self._readers = self._writers = _postgres_engine(self.url)
+        self._file: tuple[int, int] | None = None
+        """Device and inode of the SQLite file that the connections have open."""
 
     async def prepare(self) -> None:
         """Makes the SQLite file, for its owner only, and turns its write-ahead journal on.
@@ -80,6 +82,7 @@ class Database:
         Raises:
             Unavailable: no connection could be had, or the database failed.
         """
+        await self._see_file()
         with _translated():
             async with self._readers.connect() as connection:
                 yield connection
@@ -94,11 +97,35 @@ class Database:
         Durability: after the block, what it wrote survives a power cut.
         Cancellation: rolled back, unless the commit was already on its way.
         """
+        await self._see_file()
         with _translated():
             async with self._writers.connect() as connection:
                 await connection.execution_options(**{_WRITER: True})
                 async with connection.begin():
                     yield connection
+
+    async def _see_file(self) -> None:
+        """See that SQLite's file is still where it was.
+
+        A file that is deleted lives on for those who have it open: runs would be made in it, and
+        their ids given again after a restart. One that is put in its place is opened anew.
+
+        Raises:
+            Unavailable: it is gone.
+        """
+        if not self.is_sqlite:
+            return
+        try:
+            found = os.stat(self.url.database or "")  # noqa: PTH116 - 2 us
+        except OSError as error:
+            if self._file is None:
+                return  # none was opened yet: connecting says what is wrong
+            raise Unavailable(_UNREACHABLE) from error
+        file = (found.st_dev, found.st_ino)
+        if self._file not in {None, file}:
+            self._file = file
+            await self.close()
+        self._file = file
 
     def insert(self, table: Table) -> postgresql.Insert | sqlite.Insert:
         """An INSERT of this engine's dialect; both have the `on_conflict_…` clauses."""
