@@ -16,7 +16,7 @@ class BufferOptions:
     segment_bytes_max: int = 64 * 2**20
     """Rotation: delivered log goes soon, and a file a second is the worst."""
     group_bytes_max: int = 8 * 2**20
-    """One write: a longer group only delays its first request. A larger request is one by itself."""
+    """One write: a longer group only delays its first request. A larger request is one alone."""
     group_frames_max: int = 1_024
     queue_bytes_max: int = 64 * 2**20
     """Frames waiting for the committer; past it `append` raises `LogFull`."""
@@ -27,7 +27,7 @@ class BufferOptions:
     batch_rows_max: int = 200_000
     batch_bytes_max: int = 32 * 2**20
     batch_age_seconds_max: float = 1.0
-    """A batch is sent when rows, bytes or its oldest frame's age reach these, whichever is first."""
+    """A batch is sent when rows, bytes or its oldest frame has this age, whichever is first."""
     repeat_seconds: float = 600.0
     repeat_requests_max: int = 200_000
     repeat_log_bytes_max: int = 256 * 2**20
