@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 LOCK_TRIES = 6
 LOCK_SECONDS = 0.1
+NO_ROOM_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""As `buffer.fs` has them, which the supervisor does not load."""
+ROOM_BYTES_MIN = 2**20
+"""What a start writes outside of the log, with a margin."""
 
 
 class DataDirUnusable(Exception):
@@ -62,14 +68,13 @@ class DataDirLock:
                 f"data directory {root} cannot be locked: {error.strerror}; it must be on a local "
                 f"disk: choose another with --data-dir"
             ) from error
-        was_killed = os.fstat(descriptor).st_size > 0
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        was_killed = bool(os.pread(descriptor, 32, 0).strip())
+        _write_over(descriptor, str(os.getpid()))
         return cls(descriptor, was_killed=was_killed)
 
     def release(self) -> None:
         """Let another server have it. The file stays: removing it could split the lock in two."""
-        os.ftruncate(self._descriptor, 0)
+        _write_over(self._descriptor, "")
         os.close(self._descriptor)
 
 
@@ -82,7 +87,7 @@ def make_root(layout: Layout) -> None:
     root = layout.root
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=root).close()
+        _try_to_make_a_file(root)
     except (FileExistsError, NotADirectoryError) as error:
         raise DataDirUnusable(
             f"data directory {root} is a file: choose a directory with --data-dir"
@@ -92,6 +97,12 @@ def make_root(layout: Layout) -> None:
             f"data directory {root} cannot be written: {error.strerror}; "
             f"mend that, or choose another with --data-dir"
         ) from error
+
+
+def has_no_room(layout: Layout) -> bool:
+    """Whether the disk is as good as full: a server starts then too, and delivers its log."""
+    disk = os.statvfs(layout.root)
+    return disk.f_bavail * disk.f_frsize < ROOM_BYTES_MIN
 
 
 def engine_password(layout: Layout) -> str:
@@ -137,6 +148,14 @@ def holder(layout: Layout) -> int | None:
     return None
 
 
+def _try_to_make_a_file(root: Path) -> None:
+    try:
+        tempfile.TemporaryFile(dir=root).close()
+    except OSError as error:
+        if error.errno not in NO_ROOM_ERRNOS:
+            raise
+
+
 def _lock(descriptor: int) -> None:
     # A holder of half a second is no server, but a command that looks whether there is one.
     for _ in range(LOCK_TRIES - 1):
@@ -147,6 +166,12 @@ def _lock(descriptor: int) -> None:
         else:
             return
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _write_over(descriptor: int, text: str) -> None:
+    """Never cut short: a file that keeps its block can be written on a full disk."""
+    with contextlib.suppress(OSError):  # the lock holds without a pid in it
+        os.pwrite(descriptor, f"{text:<31}\n".encode(), 0)
 
 
 def _replace(path: Path, text: str) -> None:

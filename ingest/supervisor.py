@@ -24,8 +24,10 @@ import structlog
 
 from ingest.banner import banner
 from ingest.data_dir import (
+    NO_ROOM_ERRNOS,
     DataDirLock,
     forget_server,
+    has_no_room,
     note_server,
 )
 from ingest.keeper import Keeper
@@ -43,12 +45,14 @@ from ingest.programs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ingest.settings import Settings
 
 ENGINE_WAIT_SECONDS = 2.0
 """How long the first start of the workers waits for the engine and its tables."""
+ROOM_SECONDS = 1.0
+"""Between tries of what a full disk refused."""
 PREDECESSOR_SECONDS_MAX = 15.0
 """Children of a killed supervisor end within 10 s; until then they hold the port."""
 
@@ -108,6 +112,7 @@ class Supervisor:
         self._has_tables = asyncio.Event()
         self._engine: Keeper | None = None
         self._workers: list[Keeper] = []
+        self._later: list[asyncio.Task[None]] = []
         self._clickhouse = place_clickhouse(settings, layout)
         wanted = settings.embedded_port
         if settings.is_embedded and wanted not in {0, self._clickhouse.port}:
@@ -122,16 +127,17 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal)
-        self._note()
         async with asyncio.TaskGroup() as tasks:
+            if not self._is_noted():
+                self._later.append(tasks.create_task(self._until("server_noted", self._note)))
             starting = tasks.create_task(self._start(tasks))
             asked = tasks.create_task(self._stop_asked.wait())
             await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
             failure = starting.result() if starting.done() else None
             if failure is None:
                 await asked
-            starting.cancel()
-            asked.cancel()
+            for task in (starting, asked, *self._later):
+                task.cancel()
             await self._stop()
         if failure is not None:
             raise failure
@@ -148,10 +154,16 @@ class Supervisor:
             tasks.create_task(self._engine.run())
         key: str | None = None
         if self._settings.database_url is None:
-            try:
-                key = await self._prepare_catalogue()
-            except TaskFailed as error:
-                return StartFailed(f"the catalogue cannot be prepared: {error}")
+            if self._layout.catalog.exists() and has_no_room(self._layout):
+                # What is in the log must be delivered all the same, or the disk stays full.
+                self._log.error("no_room", waits="catalogue")
+                prepare = self._until("catalogue_prepared", self._prepare_catalogue)
+                self._later.append(tasks.create_task(prepare))
+            else:
+                try:
+                    key = await self._prepare_catalogue()
+                except TaskFailed as error:
+                    return StartFailed(f"the catalogue cannot be prepared: {error}")
         if self._engine is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(begun + ENGINE_WAIT_SECONDS):
@@ -225,7 +237,31 @@ class Supervisor:
         key = result.get("key")
         return key if isinstance(key, str) else None
 
-    def _note(self) -> None:
+    async def _until(self, what: str, do: Callable[[], Awaitable[object]]) -> None:
+        """Do what a full disk has refused, once it does not."""
+        while True:
+            await asyncio.sleep(ROOM_SECONDS)
+            try:
+                await do()
+            except (OSError, TaskFailed):
+                continue
+            self._log.info(what)
+            return
+
+    def _is_noted(self) -> bool:
+        try:
+            self._note_now()
+        except OSError as error:
+            if error.errno not in NO_ROOM_ERRNOS:
+                raise
+            self._log.error("no_room", waits="note of what runs", error=str(error))
+            return False
+        return True
+
+    async def _note(self) -> None:
+        self._note_now()
+
+    def _note_now(self) -> None:
         note_server(
             self._layout,
             {
