@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run test lint format demo clean help
+.PHONY: run test chaos lint format demo clean help
 
 help:
 	@echo "make run    serve on port 3003, everything embedded, data in ./charon-data"
 	@echo "make test   lint and the whole test suite"
+	@echo "make chaos MINUTES=10   real processes killed, disks filled, ClickHouse behind bad wires"
 	@echo "make lint   ruff, mypy, import arrows"
 	@echo "make demo   a small training run through the SDK, read back and checked"
 	@echo "make format write what ruff would have"
@@ -22,6 +23,13 @@ run: $(INSTALLED)
 
 test: lint
 	$(BIN)/python -m pytest
+
+# Each run of chance lasts so many minutes, and what is counted is counted in tens of millions. A
+# failure prints its seed; CHAOS_SEED=… makes the same choices again.
+MINUTES ?= 5
+chaos: $(INSTALLED_DEV)
+	CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos -s --durations=0 \
+		--timeout=$$((60 * $(MINUTES) + 1800))
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
