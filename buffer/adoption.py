@@ -94,7 +94,11 @@ class Adoption:
             shard = await open_shard(self._storage, lock)
         except ShardTaken:
             return
-        except (BufferFailure, OSError) as error:
+        except OSError as error:  # the disk, now: tried again after the same while
+            self._free_since[path] = self._storage.clock.monotonic()
+            _log.warning("shard_not_opened", directory=str(path), reason=str(error))
+            return
+        except BufferFailure as error:
             self._given_up.add(path)
             self._storage.metrics.count("shards_unreadable")
             _log.error("shard_unreadable", directory=str(path), reason=str(error))
@@ -103,7 +107,11 @@ class Adoption:
         self._storage.metrics.count("shards_adopted")
         parts = shard.parts()
         # Before anything is released: once it is drained, its log is gone.
-        await Resender(parts, self._around, self._storage.fs, path / RESEND_NAME).work_off()
+        try:
+            await Resender(parts, self._around, self._storage.fs, path / RESEND_NAME).work_off()
+        except BaseException:
+            await shard.close()  # else nobody would ever find it free
+            raise
         delivery = Delivery(parts, self._around, keeps_repeats=lambda: False)
         self._draining[path] = shard, delivery
         delivery.start()
