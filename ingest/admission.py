@@ -19,8 +19,8 @@ served first come first served, for a bounded while.
 
 Whoever holds memory and makes others wait for it has to send: while anybody waits, bodies that
 arrive slower than 64 KiB/s are given up after a second (408), so that a few connections that drip
-cannot hold all of it for as long as a body may take. Small bodies wait in their connections'
-buffers and hold none; of those, the oldest is given up when they are many.
+cannot hold all of it for as long as a body may take. A body's first 64 KiB are gathered before it
+reserves anything; of those that have not got so far, the oldest is given up when they are many.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SLOW_BYTES_A_SECOND = 64 * 2**10
 PRESS_SECONDS = 0.25
 """How often it is looked for slow senders while anybody waits."""
 BUFFERED_BYTES_MAX = 64 * 2**20
-"""Small bodies on their way in connections' buffers, by their stated lengths."""
+"""Of bodies on their way that have reserved nothing yet, by what each may have gathered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Reservation:
 
         Args:
             timer: ends the wait when the body is given up.
-            buffered: bytes that may be in the connection's buffer meanwhile.
+            buffered: bytes that may be gathered meanwhile without being reserved.
         """
         self.buffered = buffered
         admission = self._admission

@@ -56,8 +56,8 @@ class Body:
         self.known_size = request.content_length if self._decoder.is_identity else None
         if self.known_size is not None and self.known_size > bytes_max:
             raise self._too_large()
-        length = request.content_length or 0
-        self._buffered = length if length <= READ_BUFFER_BYTES else 0
+        length = request.content_length
+        self._buffered = READ_BUFFER_BYTES if length is None else min(length, READ_BUFFER_BYTES)
 
     @property
     def size(self) -> int:
@@ -113,12 +113,16 @@ class Body:
 
     async def _next(self) -> bytes:
         """Wait for the sender."""
-        if self._buffered:
-            # Left in the connection's own buffer until it is whole: a slow small body takes
-            # nothing of the memory that others wait for.
-            await self._content.wait_eof()
-            return self._content.read_nowait()
-        return await self._content.readany()
+        pieces, size = [await self._content.readany()], 0
+        while self._buffered and not self._content.at_eof():
+            # The start is gathered before anything is reserved: a body that drips takes nothing
+            # of the memory that others wait for.
+            size += len(pieces[-1])
+            if size >= self._buffered:
+                break
+            pieces.append(await self._content.readany())
+        self._buffered = 0
+        return b"".join(pieces)
 
     def _too_large(self) -> RequestRefused:
         return RequestRefused(
