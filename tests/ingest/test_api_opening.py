@@ -115,6 +115,9 @@ async def test_a_fork_tells_the_run_that_it_comes_from(api):
         ({"forkRunId": 99, "forkStep": 1}, 400, "Fork parent run not found in this project"),
         ({"runName": "n" * 300}, 422, "runName may have at most 255 characters, and has 300"),
         ({"config": json.dumps("x" * (16 * 2**20))}, 413, "config may have at most 16777216 bytes"),
+        ({"config": json.dumps([0] * 100_002)}, 413, "config may hold at most 100000 values"),
+        ({"more": [0] * 110_002}, 413, "the body holds more than 110,000 JSON values"),
+        ({"config": "[" * 100_000}, 400, "Invalid JSON format in request body"),
     ],
 )
 async def test_what_makes_no_run_is_told_why(api, given, status, error):
@@ -141,6 +144,8 @@ async def test_what_makes_no_run_is_told_why(api, given, status, error):
         ({"forkRunId": True}, "forkRunId"),
         ({"forkRunId": "x"}, "forkRunId"),
         ({"forkStep": float("inf"), "forkRunId": 1}, "forkStep"),
+        ({"forkStep": 1e308, "forkRunId": 1}, "forkStep"),
+        ({"forkStep": -(2**53) - 2, "forkRunId": 1}, "forkStep"),
     ],
 )
 async def test_a_field_of_the_wrong_kind_is_named_as_zod_names_it(api, given, field):
