@@ -4,7 +4,7 @@ A batch's life, each arrow out of a state that is in the checkpoint first::
 
     pending(number, generation 0) ─▶ insert ─▶ taken ─▶ delivered
         ▲             │ unknown: settle, ask for a row of the block
-        │             ├─ there ─▶ taken
+        │             ├─ there ─▶ the same insert once more, for views ─▶ taken
         │             └─ absent ─▶ generation + 1 ─▶ insert
         └── refused for a row: the next span of the bisection, under a number of its own
 
@@ -85,6 +85,7 @@ class Sender:
         self._around = around
         self._live: LiveTable | None = None
         self._doubt: Doubt | None = None
+        self._found: int | None = None
         self._frames: list[Frame] | None = None
         self._after_batch = Lsn(0)
         self._bad_frame: Lsn | None = None
@@ -193,7 +194,10 @@ class Sender:
         if frames is None:
             frames = self._frames = await self._reread(pending)
             if sum(frame.chunks.row_count for frame in frames) != pending.rows:
-                await self._shrink(pending, frames)
+                if self._found == pending.number:
+                    await self._go_on(pending, None)  # stored whole, before the damage
+                else:
+                    await self._shrink(pending, frames)
                 return
         span = bisection.span_of(pending)
         built = await self._around.builder.build(live.layout, frames, pending.number, span)
@@ -255,16 +259,19 @@ class Sender:
         sink = self._around.sink
         await sink.settle(query_id_of(self._parts.shard, self._table, pending))
         is_there = live.layout.has_batch and await sink.has_batch(live.layout, pending.number)
-        if is_there and not doubt.is_refusal:
+        if is_there and not doubt.is_refusal and self._found == pending.number:
             self._doubt = None
-            _log.info("batch_found_stored", table=self._table, number=pending.number)
             span = bisection.span_of(pending)
             await self._taken(pending, span, span.count)
             return
-        # There, but refused: a view failed, and the same token fills its target and adds nothing
-        # here. Absent: a replicated table keeps its token, because it commits both together; in any
+        # There: a view failed, or the insert ended between the table's part and a view's. The same
+        # token fills the view and adds nothing here; if that answer is lost too, it is enough.
+        # Absent: a replicated table keeps its token, because it commits both together; in any
         # other the token may be noted without the part, and would make the next 200 a lie.
-        if not is_there and not live.is_replicated:
+        if is_there and not doubt.is_refusal:
+            self._found = pending.number
+            _log.info("batch_found_stored", table=self._table, number=pending.number)
+        elif not is_there and not live.is_replicated:
             await self._store(replace(self.state, pending=raised(pending)))
             self._around.metrics.count("delivery_generations", table=self._table)
         self._doubt = None

@@ -189,6 +189,16 @@ def store_and_lose_answer():
     return act
 
 
+def store_without_view():
+    """The engine ended between the part of the table and that of its view."""
+
+    async def act(sink, table, token, number, rows, query_id):
+        table.store(token, number, rows)
+        raise lost()
+
+    return act
+
+
 def lose_request():
     async def act(sink, table, token, number, rows, query_id):
         raise lost()
