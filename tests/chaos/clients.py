@@ -71,7 +71,7 @@ class Balanced:
                 self.acknowledged.append((run, number))
             else:
                 self.failed.append((run, number, why))
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)
 
     async def _try(
         self, session: aiohttp.ClientSession, turn: int, run: int, number: RequestNumber

@@ -78,7 +78,9 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         if data_dir is not None:
             server.log_path = tmp_path / f"{name}.log"
         servers.append(server)
+        server.key = "shown at the first start"  # a command to make another takes a second
         server.start(is_ready=is_ready)
+        server.key = shown_key(server)
         return server
 
     yield make
@@ -117,6 +119,13 @@ def make_house(
         return House(server, backend, proxy)
 
     return make
+
+
+def shown_key(server: Server) -> str:
+    """The key of a server's first start."""
+    shown = "PLUTO_API_KEY="
+    eventually(lambda: shown in server.log_path.read_text(), 20, "a key shown")
+    return server.log_path.read_text().partition(shown)[2].split()[0]
 
 
 def end(server: Server) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Ask = Callable[[str], list[list]]
 
-SHAPE = Shape(lines=5, names=8)
+SHAPE = Shape(lines=3, names=4)
 
 
 class Load:

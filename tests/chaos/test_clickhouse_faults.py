@@ -187,7 +187,7 @@ def test_faults_of_every_kind_at_random_double_nothing(
     house.proxy.every = storm
     try:
         load.start()
-        time.sleep(minutes * 60 or 6.0)
+        time.sleep(minutes * 60 or 4.0)
         load.stop()
         house.drained(90)
     finally:

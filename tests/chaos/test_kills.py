@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 14.0
+SECONDS = 10.0
 """In the normal suite."""
 
 

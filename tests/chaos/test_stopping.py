@@ -96,8 +96,10 @@ def test_a_rolling_restart_of_two_replicas_fails_no_request(
 
 
 def test_workers_restarted_in_turn_behind_one_port_fail_no_request(
-    make_server: Callable[..., Server],
+    make_server: Callable[..., Server], minutes: float
 ) -> None:
+    if not minutes:
+        pytest.skip("part of `make chaos`")
     server = make_server(workers=2)
     with Balanced([server], clients=4) as clients:
         clients.answered(50)
@@ -142,7 +144,7 @@ def test_four_workers_then_one_then_three_drain_every_shard(
 def test_a_second_server_on_the_same_data_is_refused_with_the_firsts_pid(
     make_server: Callable[..., Server],
 ) -> None:
-    # F33: and after kill -9 a start at once is no second server.
+    # F33: `test_kills` has the other half, starts at once after kill -9.
     server = make_server(is_ready=False)
     second = subprocess.run(
         [*COMMAND, "serve", "--port", "0", "--data-dir", str(server.data_dir)],
@@ -154,10 +156,6 @@ def test_a_second_server_on_the_same_data_is_refused_with_the_firsts_pid(
     )
     assert second.returncode != 0
     assert str(server.process.pid) in re.findall(r"\d+", second.stdout + second.stderr)
-    server.kill_tree()
-    begun = time.monotonic()
-    server.start(is_ready=False)
-    assert time.monotonic() - begun < 15
 
 
 def _is_replaced(server: Server, pid: int) -> bool:
