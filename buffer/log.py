@@ -132,6 +132,7 @@ class Log:
         self._is_rotating = False
         self._fenced = 0
         self._kept_bytes = 0
+        self._undeleted: list[Path] = []
         self._broken: str | None = None
         self._growth: asyncio.Future[None] | None = None
 
@@ -214,12 +215,10 @@ class Log:
             disk: where the files are deleted, which takes 14 ms for 64 MiB on ext4; else on the
                 committing thread, and commits wait.
 
-        Cancellation: what was begun is completed; a file that is left is deleted after a restart.
+        Cancellation: what was begun is completed; a file that is left goes with the next call.
         """
         gone = await self._disk.run(self._detach, delivered, keep)
-        # A new segment begins above LSNs that failed groups have used up: tables have to pass them,
-        # or the one before it would never count as delivered.
-        self.announce()
+        self.announce()  # a new segment begins above LSNs of failed groups: tables must pass them
         return await (disk or self._disk).run(self._delete, gone)
 
     async def close(self) -> None:
@@ -352,18 +351,18 @@ class Log:
         return [view.path for view in gone]
 
     def _delete(self, paths: list[Path]) -> int:
-        """Deletes files; returns how many.
+        """Deletes files; returns how many. What the disk refuses is tried again at the next call.
 
         One by one and in order: a fenced segment must not outlive its successor, which says so.
         """
         removed = 0
-        for path in paths:
-            try:
-                self._fs.unlink(path)
+        self._undeleted += paths
+        with contextlib.suppress(OSError):
+            while self._undeleted:
+                self._fs.unlink(self._undeleted[0])
                 self._fs.fsync_dir(self._directory)
-            except OSError:
-                break  # a restart finds it, and releases it again
-            removed += 1
+                del self._undeleted[0]
+                removed += 1
         self._metrics.count("log_segments_released", removed)
         return removed
 

@@ -265,7 +265,10 @@ class ProcessFiles:
             if name in READ_CALLS:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             self._disk.fail_next(fault)
-        result = call(*args)
+        try:
+            result = call(*args)
+        finally:
+            self._disk.faults.clear()  # where the call has failed before it met what was ordered
         if is_change:
             if is_in_job() and random.random() < 0.3:
                 self._loop.pause(random.random() * 0.001)
