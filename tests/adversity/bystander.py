@@ -68,11 +68,12 @@ class Bystander:
 
 @asynccontextmanager
 async def undisturbed(
-    server: Server, *, p95_seconds: float = 0.25, seconds: float = 4.0
+    server: Server, *, p95_seconds: float = 1.0, seconds: float = 4.0
 ) -> AsyncIterator[Bystander]:
     """A normal client meanwhile sees no failure and waits little; memory stays bounded.
 
-    The bounds leave room for a machine that others use; without mending, waits were 8 to 22 s.
+    The bounds leave room for a machine that others use too: on a quiet one the 95th percentile is
+    under 0.1 s. Where one request could hold the worker up, waits were 3 to 22 s.
     """
     (worker,) = server.worker_pids()
     Path(f"/proc/{worker}/clear_refs").write_text("5")  # the peak begins anew

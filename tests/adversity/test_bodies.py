@@ -65,8 +65,8 @@ async def test_f14_twenty_bombs_at_once_are_refused_at_the_bound(
         b"{}\n" * (SIZE // 3),
         b"[]\n" * (SIZE // 3),
         b"\n" * SIZE,
-        b'{"time":1e11,"data":{}}\n' * (SIZE // 48),
-        b'{"time":1e11,"data":{{}}\n' * (SIZE // 100),
+        b'{"time":1e11,"data":{}}\n' * (SIZE // 72),
+        b'{"time":1e11,"data":{{}}\n' * (SIZE // 150),
         START + b",".join([b"[]"] * 2_700_000) + b"]}\n",
         START + b",".join([b'{"a":0}'] * 1_000_000) + b"]}\n",
         b'{"time":%d,"data":{' % TIME_MS
@@ -76,7 +76,7 @@ async def test_f14_twenty_bombs_at_once_are_refused_at_the_bound(
     ids=["objects", "lists", "newlines", "no rows", "no JSON", "line of lists", "of dicts", "wide"],
 )
 async def test_costly_lines_hold_nobody_up(server: Server, body: bytes) -> None:
-    async with undisturbed(server, p95_seconds=0.5):
+    async with undisturbed(server):
         found = await at_once(server, zstd.compress(body), "zstd", count=4)
     assert found.keys() <= {200, 503}
     assert found[200] >= 1
@@ -103,7 +103,7 @@ RUN = b'{"runName":"r","projectName":"p",'
 async def test_json_of_many_megabytes_is_refused_before_it_is_parsed(
     server: Server, body: bytes
 ) -> None:
-    async with undisturbed(server, p95_seconds=0.5):
+    async with undisturbed(server):
         status, text = await post(server, "/api/runs/create", body)
     assert status in {400, 413}, text[:500]
     assert len(text) < 1_000
@@ -119,7 +119,7 @@ async def test_a_hundred_thousand_mistakes_make_a_short_answer(server: Server) -
 
 async def test_a_document_of_16_mib_in_few_values_is_taken(server: Server) -> None:
     body = RUN + b'"config":"{\\"a\\":\\"' + b"x" * (16 * 2**20 - 10) + b'\\"}"}'
-    async with undisturbed(server, p95_seconds=0.5):
+    async with undisturbed(server):
         status, text = await post(server, "/api/runs/create", body)
     assert status == 200, text[:500]
 

@@ -81,7 +81,7 @@ async def test_a_catalogue_that_is_deleted_is_told_and_rows_are_taken() -> None:
 async def test_a_flood_of_unknown_keys_is_refused_and_known_ones_are_served(
     server: Server,
 ) -> None:
-    async with undisturbed(server, p95_seconds=0.5), aiohttp.ClientSession() as client:
+    async with undisturbed(server), aiohttp.ClientSession() as client:
 
         async def one(number: int) -> int:
             key = f"Bearer mlps_{number:024d}"

@@ -22,8 +22,8 @@ def decoder(data: bytes) -> None:
 
 
 def frames(data: bytes) -> None:
-    damage = [(int.from_bytes(data[at : at + 2], "big"), 1 + data[at] % 255) for at in (0, 2)]
     if len(data) >= 12:
+        damage = [(int.from_bytes(data[at : at + 2], "big"), 1 + data[at] % 255) for at in (0, 2)]
         targets.planted_frames_stay_values([data[4:12]], damage, data[12:])
 
 
