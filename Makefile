@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run test chaos lint format demo clean help
+.PHONY: run test chaos simulate lint format demo clean help
 
 help:
 	@echo "make run    serve on port 3003, everything embedded, data in ./charon-data"
 	@echo "make test   lint and the whole test suite"
+	@echo "make simulate SEEDS=10000   the buffer against crashes, bad disks and a bad ClickHouse"
 	@echo "make chaos MINUTES=10   real processes killed, disks filled, ClickHouse behind bad wires"
 	@echo "make lint   ruff, mypy, import arrows"
 	@echo "make demo   a small training run through the SDK, read back and checked"
@@ -23,6 +24,10 @@ run: $(INSTALLED)
 
 test: lint
 	$(BIN)/python -m pytest
+
+# A failing seed prints the command that shows it again. docs/reliability.md
+simulate: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0)
 
 # Each run of chance lasts so many minutes, and what is counted is counted in tens of millions. A
 # failure prints its seed; CHAOS_SEED=… makes the same choices again.

@@ -1,8 +1,8 @@
 """Defects that the simulation has to find: each is one line of the buffer, wrong.
 
-A mutation is put in place for a run and taken out again. Each has to be found within a thousand
-seeds: ``python -m tests.simulation --mutation NAME`` says by which. The suite looks for it where
-there is the trouble that brings it out.
+A mutation is put in place for a run and taken out again, and looked for where there is trouble
+that brings it out: ``python -m tests.simulation --mutation NAME`` says by which seed it is found,
+of a thousand; with ``--any``, among runs with all kinds of trouble.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ def _some(seeds: tuple[int, int]) -> tuple[list[str], Counter[str]]:
     return failed, total
 
 
-def replay(seed: int, mutation: str | None = None) -> str:
+def replay(seed: int, mutation: str = "", focus: tuple[str, ...] = ()) -> str:
     """The command that shows a run again."""
     tail = f" --mutation {mutation}" if mutation else ""
+    tail += f" --focus {','.join(focus)}" if focus else ""
     return f"python -m tests.simulation --seed {seed}{tail}"
