@@ -20,7 +20,7 @@ from tests.simulation.seeds import replay
 from tests.simulation.world import run
 
 ROOT = Path(__file__).parents[2]
-CLEAN_SEEDS = 120
+CLEAN_SEEDS = 100
 SEEDS_A_TEST = 20
 MUTATION_SEEDS_MAX = 400
 
