@@ -23,7 +23,7 @@ run: $(INSTALLED)
 	@exec $(BIN)/charon serve
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # A failing seed prints the command that shows it again. docs/reliability.md
 simulate: $(INSTALLED_DEV)
