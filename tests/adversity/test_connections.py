@@ -101,7 +101,10 @@ async def test_small_bodies_that_stall_are_bounded_in_the_memory_they_take(serve
     sent = head(server, b"Content-Length: 61000\r\n\r\n{" + b" " * 60_000)
     async with undisturbed(server):
         stalled = await opened(server, 3_000, sent)
-        assert (await ends(stalled, 8))["408"] == 3_000
+        found = await ends(stalled, 8)
+    # Where bytes of the body are unread at the end, the kernel's reset may overtake the answer.
+    assert found["408"] + found["closed"] == 3_000
+    assert found["408"] > 2_900
 
 
 async def test_a_client_that_never_reads_its_answers_is_not_answered_for_ever(

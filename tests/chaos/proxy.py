@@ -244,6 +244,9 @@ class Proxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # A connection taken just now has a transport and no task yet; the loop must see it end,
+        # or its socket is reported in whatever test runs when it is collected.
+        await asyncio.sleep(0.05)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -263,10 +266,10 @@ class Proxy:
             pass
         finally:
             self._open.discard(writer)
-            self._tasks.discard(task)
             writer.transport.abort()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+            self._tasks.discard(task)
 
     async def _go_on(self, exchange: Exchange) -> None:
         fault: Fault | None = None
