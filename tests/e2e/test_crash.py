@@ -8,12 +8,10 @@ compared with the table, raw and FINAL.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import struct
 import urllib.error
-import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ import pytest
 
 from loadtest.oracle import Outcomes, Shape, Writer, audit, noted
 from loadtest.throwaway import wait_for_end
+from tests.chaos.house import drained
 from tests.e2e.conftest import eventually
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Load:
             lambda: self._server.count_rows("mlop_metrics") >= expected, 30, f"{expected} rows"
         )
         # Rows of requests without an answer may still be on their way.
-        eventually(lambda: backlog(self._server) == 0, 30, "an empty log")
+        drained(self._server)
         for final in ("", " FINAL"):
             result = audit(
                 stored_rows(self._server, final), acknowledged, self.outcomes.unknown, SHAPE
@@ -99,12 +98,6 @@ def stored_rows(server: Server, final: str) -> Counter:
 
 def unhex(text: str) -> float:
     return struct.unpack(">d", int(text, 16).to_bytes(8))[0]
-
-
-def backlog(server: Server) -> int:
-    """Batches that are pending, over all tables and workers."""
-    with urllib.request.urlopen(server.url + "/health/dlq", timeout=10) as answer:
-        return json.load(answer)["records_pending"]
 
 
 @pytest.mark.slow
