@@ -166,7 +166,10 @@ async def test_a_database_of_another_name_is_made_and_is_the_default(start, tmp_
 async def test_it_is_small_after_a_start(start, tmp_path):
     engine = start(tmp_path / "clickhouse")
     process = psutil.Process(engine.pid)
-    assert process.memory_info().rss < 400 * 2**20
+    memory = process.memory_info()
+    # How much of the library's file the kernel has mapped in is its choice: seen from 250 to 360 MB.
+    assert memory.rss - memory.shared < 200 * 2**20
+    assert memory.rss < 700 * 2**20
     assert process.num_threads() < 60
 
 
