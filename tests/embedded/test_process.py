@@ -167,7 +167,7 @@ async def test_it_is_small_after_a_start(start, tmp_path):
     engine = start(tmp_path / "clickhouse")
     process = psutil.Process(engine.pid)
     memory = process.memory_info()
-    # How much of the library's file the kernel has mapped in is its choice: seen from 250 to 360 MB.
+    # How much of the library's file is mapped in is the kernel's choice: 250 to 360 MB seen.
     assert memory.rss - memory.shared < 200 * 2**20
     assert memory.rss < 700 * 2**20
     assert process.num_threads() < 60
