@@ -8,7 +8,7 @@ line, and one parsed slice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ingest.decode_data import DataDecoder
 from ingest.decode_frames import Frames
@@ -89,7 +89,7 @@ class Decoder:
         self._start = b""
         self._refused_lines: list[bytes] = []
         self._has_ended = False
-        self._rows: RowDecoder
+        self._rows: RowDecoder[Any]
         if kind is StreamKind.METRICS:
             metrics = Frames(lambda: MetricsRows(tenant, project, run_id))
             self._rows = MetricsDecoder(metrics, shapes, self._tally)

@@ -8,35 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ingest.decode_fields import row_name, row_object, row_text, row_time, row_uint64
+from ingest.decode_rows import RowDecoder
 from ingest.refusals import Refused
+from schema.rows import LogsRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ingest.decode_frames import Frames
-    from ingest.decode_rows import Tally
-    from schema.columns import Chunks
-    from schema.rows import LogsRows
 
 _FIELDS = frozenset({"time", "message", "lineNumber", "logType"})
 _ROW_BYTES = 128
 
 
-class LogsDecoder:
+class LogsDecoder(RowDecoder[LogsRows]):
     """Rows of one request's console lines."""
-
-    def __init__(self, frames: Frames[LogsRows], tally: Tally) -> None:
-        self._frames = frames
-        self._tally = tally
-
-    @property
-    def row_count(self) -> int:
-        """Rows accepted so far."""
-        return self._frames.row_count
-
-    def finish(self) -> tuple[Chunks, ...]:
-        """The frames' chunks."""
-        return self._frames.finish()
 
     def add(self, lines: Iterable[tuple[int, Any]]) -> None:
         """Add lines; see `RowDecoder`. A row has one refusal at most: its first bad field."""

@@ -21,9 +21,11 @@ from ingest.decode_fields import (
     row_step,
     row_time,
 )
+from ingest.decode_rows import RowDecoder
 from ingest.refusals import Reason, Refused, shown
 from schema.limits import FRAME_BYTES_MAX, FRAME_ROWS_MAX, STEP_ABS_MAX, TIME_MS_MAX, TIME_MS_MIN
 from schema.names import SHAPE_NAMES_MAX
+from schema.rows import MetricsRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,9 +33,7 @@ if TYPE_CHECKING:
     from ingest.decode_frames import Frames
     from ingest.decode_rows import Tally
     from ingest.decode_shapes import ShapeCache
-    from schema.columns import Chunks
     from schema.names import NameShape
-    from schema.rows import MetricsRows
 
 PIECE_BYTES_MAX = 2**20
 """Names of one piece of a line: a wider line is cut, so that a piece always fits a frame."""
@@ -49,22 +49,12 @@ _LINE_BYTES = 64
 """More than a line's time, step, count and indices take."""
 
 
-class MetricsDecoder:
+class MetricsDecoder(RowDecoder[MetricsRows]):
     """Rows of one request's metrics."""
 
     def __init__(self, frames: Frames[MetricsRows], shapes: ShapeCache, tally: Tally) -> None:
-        self._frames = frames
+        super().__init__(frames, tally)
         self._shapes = shapes
-        self._tally = tally
-
-    @property
-    def row_count(self) -> int:
-        """Rows accepted so far."""
-        return self._frames.row_count
-
-    def finish(self) -> tuple[Chunks, ...]:
-        """The frames' chunks."""
-        return self._frames.finish()
 
     def add(self, lines: Iterable[tuple[int, Any]]) -> None:
         """Add lines; see `RowDecoder`."""

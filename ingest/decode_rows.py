@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic
 
+from ingest.decode_frames import BuilderT
 from ingest.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ingest.decode_frames import Frames
     from schema.columns import Chunks
 
 DAY_MS = 86_400_000
@@ -40,15 +43,22 @@ class Tally:
             self.future_rows += row_count
 
 
-class RowDecoder(Protocol):
-    """One stream's way from parsed lines to columns."""
+class RowDecoder(ABC, Generic[BuilderT]):
+    """One stream's way from parsed lines to columns: rows go into frames, the rest to the tally."""
+
+    def __init__(self, frames: Frames[BuilderT], tally: Tally) -> None:
+        self._frames = frames
+        self._tally = tally
 
     @property
     def row_count(self) -> int:
         """Rows accepted so far."""
+        return self._frames.row_count
 
+    @abstractmethod
     def add(self, lines: Iterable[tuple[int, Any]]) -> None:
         """Add lines: their numbers, counted from 1, and values."""
 
     def finish(self) -> tuple[Chunks, ...]:
         """The frames' chunks."""
+        return self._frames.finish()
