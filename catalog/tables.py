@@ -59,6 +59,11 @@ api_keys = Table(
     Column("created_at_ms", BigInteger, nullable=False),
     Column("expires_at_ms", BigInteger),
     Column("revoked_at_ms", BigInteger),
+    Column(
+        "scopes", Text, nullable=False, server_default="ingest,read,admin"
+    ),  # sorted, with commas
+    Column("last_used_at_ms", BigInteger),
+    Column("rotated_from", Text),  # id of the key that it replaces
 )
 
 projects = Table(
@@ -156,4 +161,26 @@ alerts = Table(
     Column("raised_at_ms", BigInteger, nullable=False),  # as the client says
     Column("created_at_ms", BigInteger, nullable=False),
     sqlite_autoincrement=True,
+)
+
+run_triggers = Table(
+    "charon_run_triggers",  # what was asked of a run from outside, until its process hears of it
+    metadata,
+    Column("id", BigNumber, primary_key=True, autoincrement=True),
+    Column("run_id", BigInteger, ForeignKey("charon_runs.id"), nullable=False, index=True),
+    Column("kind", Text, nullable=False),  # CANCEL
+    Column("reason", Text),
+    Column("actor", Text),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("consumed_at_ms", BigInteger),
+    sqlite_autoincrement=True,
+)
+
+model_graphs = Table(
+    "charon_model_graphs",
+    metadata,
+    Column("run_id", BigInteger, ForeignKey("charon_runs.id"), primary_key=True),
+    Column("digest", Text, primary_key=True),  # of the graph: one that is sent again is there
+    Column("graph", Text, nullable=False),
+    Column("created_at_ms", BigInteger, nullable=False),
 )

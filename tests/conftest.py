@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
+from tests.postgres import postgres_server, postgres_url  # noqa: F401 - fixtures, for all
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

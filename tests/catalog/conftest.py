@@ -1,15 +1,11 @@
-"""Catalogues in real databases: SQLite files, and Postgres where an address is given for tests."""
+"""Catalogues in real databases: SQLite files and Postgres."""
 
 from __future__ import annotations
 
-import os
-import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import make_url, text
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from catalog import Catalog, sqlite_url
 from catalog.run_creation import NewRun
@@ -18,10 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-POSTGRES_VARIABLE = "CHARON_TEST_POSTGRES_URL"
-"""A server on which tests may make and drop databases; without it they run on SQLite alone."""
-
-ENGINES = ["sqlite", "postgres"] if POSTGRES_VARIABLE in os.environ else ["sqlite"]
+ENGINES = ["sqlite", "postgres"]
 START_MS = 1_700_000_000_000
 
 
@@ -47,20 +40,12 @@ class Tenant:
 
 
 @pytest.fixture(params=ENGINES)
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database."""
     if request.param == "sqlite":
-        yield sqlite_url(tmp_path / "catalog.sqlite")
-        return
-    server = make_url(os.environ[POSTGRES_VARIABLE]).set(drivername="postgresql+asyncpg")
-    name = f"charon_{secrets.token_hex(6)}"
-    engine = create_async_engine(server, isolation_level="AUTOCOMMIT")
-    async with engine.connect() as connection:
-        await connection.execute(text(f"CREATE DATABASE {name}"))
-    yield server.set(database=name).render_as_string(hide_password=False)
-    async with engine.connect() as connection:
-        await connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    await engine.dispose()
+        return sqlite_url(tmp_path / "catalog.sqlite")
+    address: str = request.getfixturevalue("postgres_url")
+    return address
 
 
 @pytest.fixture

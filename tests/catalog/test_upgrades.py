@@ -5,14 +5,15 @@ import stat
 import subprocess
 import sys
 
+import asyncpg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import select, text
 
-from catalog import Catalog
+from catalog import Catalog, upgrades
 from catalog.errors import NewerDatabase, Unavailable
-from catalog.tables import metadata
+from catalog.tables import api_keys, metadata
 from catalog.upgrades import VERSION_TABLE, head
 
 
@@ -29,7 +30,7 @@ async def test_an_upgrade_applies_what_is_missing_and_then_nothing(url):
 async def test_upgrades_at_once_apply_each_revision_once(url):
     catalogs = [await Catalog.open(url) for _ in range(4)]
     applied = await asyncio.gather(*(catalog.upgrade() for catalog in catalogs))
-    assert sorted(map(len, applied)) == [0, 0, 0, 1]
+    assert sorted(map(len, applied)) == [0, 0, 0, int(head())]
     for catalog in catalogs:
         await catalog.close()
 
@@ -39,6 +40,61 @@ async def test_a_newer_database_is_refused_and_left_alone(catalog):
         await connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(NewerDatabase, match=r"'9999'.*newer Charon"):
         await catalog.upgrade()
+
+
+async def _upgrade_to(revision, catalog, monkeypatch):
+    whole = upgrades.command.upgrade
+    with monkeypatch.context() as patch:
+        patch.setattr(upgrades.command, "upgrade", lambda config, _: whole(config, revision))
+        await catalog.upgrade()
+
+
+async def test_an_upgrade_keeps_what_is_there(url, monkeypatch):
+    catalog = await Catalog.open(url)
+    await _upgrade_to("0001", catalog, monkeypatch)
+    async with catalog.database.write() as connection:
+        for statement in (
+            "INSERT INTO charon_organisations VALUES ('o', 'Acme', 'acme', 1)",
+            "INSERT INTO charon_api_keys VALUES ('k', 'hash', 'mlps_abc', 'mine', 'o', 1, 2, NULL)",
+            "INSERT INTO charon_projects VALUES (7, 'o', 'p', 'PRO', 3, 1, 1)",
+            """INSERT INTO charon_runs (id, organisation_id, project_id, number, name, status,
+                tags, created_at_ms, updated_at_ms)
+                VALUES (9, 'o', 7, 3, 'r', 'RUNNING', '[]', 1, 1)""",
+        ):
+            await connection.execute(text(statement))
+    assert (await catalog.upgrade())[0] == "0002"
+    async with catalog.database.read() as connection:
+        key = (await connection.execute(select(api_keys))).one()
+        names = (await connection.execute(text("SELECT name FROM charon_runs"))).scalars().all()
+    assert (key.lookup, key.expires_at_ms) == ("hash", 2)
+    assert (key.scopes, key.last_used_at_ms, key.rotated_from) == ("ingest,read,admin", None, None)
+    assert names == ["r"]
+    await catalog.close()
+
+
+async def test_every_change_of_a_key_is_announced_in_postgres_but_its_last_use(url, catalog):
+    if catalog.database.is_sqlite:
+        pytest.skip("SQLite has no channels: its one server asks again")
+    heard: list[str] = []
+    listener = await asyncpg.connect(url)
+    await listener.add_listener("charon_keys", lambda *found: heard.append(found[-1]))
+    organisation = (await catalog.organisations.create("Acme")).id
+    insert = (
+        "INSERT INTO charon_api_keys (id, lookup, prefix, name, organisation_id, created_at_ms)"
+        f" VALUES ('k', 'one', 'p', 'n', '{organisation}', 1)"
+    )
+    for statement in (
+        insert,
+        "UPDATE charon_api_keys SET last_used_at_ms = 5",
+        "UPDATE charon_api_keys SET revoked_at_ms = 6",
+        "UPDATE charon_api_keys SET lookup = 'two', last_used_at_ms = 7",
+        "DELETE FROM charon_api_keys",
+    ):
+        async with catalog.database.write() as connection:
+            await connection.execute(text(statement))
+    await listener.execute("NOTIFY charon_keys, 'end'")
+    assert heard == ["one", "one", "two", "one", "two", "end"]
+    await listener.close()
 
 
 async def test_the_migrations_make_the_tables_that_the_queries_see(catalog):
@@ -57,7 +113,13 @@ async def test_ids_are_never_given_twice(catalog):
     async with catalog.database.read() as connection:
         query = "SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'"
         counted = set((await connection.execute(text(query))).scalars())
-    assert counted == {"charon_projects", "charon_runs", "charon_run_events", "charon_alerts"}
+    assert counted == {
+        "charon_projects",
+        "charon_runs",
+        "charon_run_events",
+        "charon_alerts",
+        "charon_run_triggers",
+    }
 
 
 async def test_a_sqlite_file_is_its_owners_alone_and_its_commits_are_synced(catalog):
