@@ -5,6 +5,7 @@ import sys
 
 import typer
 
+from ingest.cli_clickhouse import clickhouse
 from ingest.cli_doctor import doctor
 from ingest.cli_keys import keys, orgs
 from ingest.cli_options import AsJson
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(migrate)
+app.command()(clickhouse)
 app.add_typer(orgs, name="orgs")
 app.add_typer(keys, name="keys")
 app.command()(sql)
@@ -107,6 +109,8 @@ _EXPECTED = {
     "ingest.supervisor.StartFailed",
     "ingest.cli_access.NotThere",
     "ingest.clickhouse_query.QueryFailed",
+    "ingest.embedded_errors.EngineError",
+    "ingest.embedded_lock.PathTaken",
     "catalog.errors.CatalogFailure",
     "buffer.errors.BufferFailure",
     "schema.errors.MigrationChanged",

@@ -16,7 +16,7 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 import uvloop
@@ -30,6 +30,9 @@ from ingest.embedded_lock import PathLock, PathTaken
 from ingest.embedded_request import Door
 from ingest.lifeline import Lifeline
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 FINISH_SECONDS_MAX: Final = 8.0
 SWEEP_SECONDS: Final = 1.0
 KEEPALIVE_SECONDS: Final = 75.0
@@ -38,7 +41,22 @@ KEEPALIVE_SECONDS: Final = 75.0
 log = structlog.get_logger()
 
 
-async def serve(lifeline: Lifeline) -> None:
+class Ties(Protocol):
+    """What the engine is told, and whom it tells: the supervisor, or nobody (`embedded_alone`)."""
+
+    config: dict[str, Any]
+
+    def ready(self, *, port: int) -> None:
+        """It serves on this port."""
+
+    async def beat(self) -> None:
+        """Beat until cancelled."""
+
+    def when_orphaned(self, shut_down: Callable[[], object]) -> None:
+        """Call `shut_down` when who started it is gone."""
+
+
+async def serve(lifeline: Ties) -> None:
     """Runs engine and HTTP until told to stop."""
     config = lifeline.config
     loop = asyncio.get_running_loop()
@@ -57,7 +75,7 @@ async def serve(lifeline: Lifeline) -> None:
         await asyncio.to_thread(engine.close)
 
 
-async def _serve_http(front: Front, lifeline: Lifeline, stop: asyncio.Event) -> None:
+async def _serve_http(front: Front, lifeline: Ties, stop: asyncio.Event) -> None:
     runner = web.AppRunner(
         front.app(),
         access_log=None,
