@@ -56,19 +56,50 @@ class RunsDirectory:
         self._monotonic = monotonic
         self._known: OrderedDict[tuple[str, int], str] = OrderedDict()
         self._unknown_until: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._active: set[tuple[str, int]] = set()
         self._slots = asyncio.Semaphore(LOOKUPS_MAX)
         self._asked: dict[tuple[str, int], asyncio.Future[str | None]] = {}
         self._failed_at = float("-inf")
 
-    async def project(self, tenant: TenantId, run_id: RunId, header: str) -> str:
-        """The project that rows of this run go to; `header` where the catalogue does not say."""
+    def known(self, tenant: str, run_id: int, header: str | None = None) -> str | None:
+        """The project, where that takes no look-up; None where the catalogue has to be asked.
+
+        Args:
+            tenant: the key's organisation.
+            run_id: of the request.
+            header: the answer for a run that the catalogue did not know, or could not look up, a
+                short while ago; without it those are None too.
+        """
         key = (tenant, run_id)
         known = self._known.get(key)
         if known is not None:
+            if len(self._active) < RUNS_MAX:
+                self._active.add(key)
             return known
+        if header is None:
+            return None
         now = self._monotonic()
         if now - self._failed_at < OUTAGE_SECONDS or self._unknown_until.get(key, 0.0) > now:
             return header
+        return None
+
+    def learn(self, tenant: str, run_id: int, project: str) -> None:
+        """Takes note of a run that was just made or resumed here: its rows are next."""
+        key = (tenant, run_id)
+        self._unknown_until.pop(key, None)
+        _put(self._known, key, project)
+
+    def take_active(self) -> set[tuple[str, int]]:
+        """The runs that rows came for since the last call: known ones of this catalogue."""
+        active, self._active = self._active, set()
+        return active
+
+    async def project(self, tenant: TenantId, run_id: RunId, header: str) -> str:
+        """The project that rows of this run go to; `header` where the catalogue does not say."""
+        settled = self.known(tenant, run_id, header)
+        if settled is not None:
+            return settled
+        key = (tenant, run_id)
         asked = self._asked.get(key)
         if asked is not None:  # a burst of requests of one run asks once
             return await asyncio.shield(asked) or header
@@ -95,6 +126,7 @@ class RunsDirectory:
         if known is None:
             _put(self._unknown_until, key, self._monotonic() + UNKNOWN_SECONDS)
         else:
+            self._active.add(key)
             _put(self._known, key, known)
         return known
 

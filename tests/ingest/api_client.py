@@ -19,6 +19,7 @@ from ingest.app import make_app
 from ingest.auth import Authenticator
 from ingest.health import Health
 from ingest.metrics import WorkerMetrics
+from ingest.runs_directory import RunsDirectory
 from ingest.settings import Settings
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ async def running_api(tmp_path: Path, **settings: Any) -> AsyncIterator[Api]:
     app[appkeys.SETTINGS] = options
     app[appkeys.CATALOG] = catalog
     app[appkeys.METRICS] = metrics
+    app[appkeys.RUNS] = RunsDirectory(catalog.runs, metrics)
     app[appkeys.AUTH] = Authenticator(catalog.keys, metrics)
     app[appkeys.ADMISSION] = Admission(
         inflight_bytes_max=options.inflight_bytes_max, body_bytes_max=options.body_bytes_max
