@@ -7,7 +7,7 @@ answered from memory. One that failed is forgotten, so that the client's next tr
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from buffer.frame import Receipt
 
@@ -30,6 +30,14 @@ class Remembered(NamedTuple):
     received_at_ns: int
 
 
+class Pending(Protocol):
+    """A request that is on its way into the log."""
+
+    def outcome(self) -> asyncio.Future[Receipt]:
+        """Of the first request; the same future at each call. Await it shielded."""
+        ...
+
+
 class RepeatWindow:
     """The durable requests of the last ``seconds``, at most ``requests_max``, and the pending ones.
 
@@ -40,7 +48,7 @@ class RepeatWindow:
         self._span_ns = int(seconds * 1e9)
         self._requests_max = requests_max
         self._clock = clock
-        self._pending: dict[bytes, asyncio.Future[Receipt]] = {}
+        self._pending: dict[bytes, Pending] = {}
         self._settled: dict[bytes, int] = {}
         self._order: deque[bytes] = deque()
 
@@ -48,11 +56,8 @@ class RepeatWindow:
         """How many durable requests it holds."""
         return len(self._settled)
 
-    def find(self, digest: bytes) -> Receipt | asyncio.Future[Receipt] | None:
-        """What is known of a request: its receipt, or the future of it, or nothing.
-
-        The future is the first request's own: await it shielded.
-        """
+    def find(self, digest: bytes) -> Receipt | Pending | None:
+        """What is known of a request: its receipt, or that it is on its way, or nothing."""
         if (pending := self._pending.get(digest)) is not None:
             return pending
         packed = self._settled.get(digest)
@@ -63,10 +68,10 @@ class RepeatWindow:
             return None
         return Receipt(counts >> _COUNT_BITS, counts & _COUNT_MASK, is_repeat=True)
 
-    def begin(self, digest: bytes, future: asyncio.Future[Receipt]) -> None:
+    def begin(self, digest: bytes, pending: Pending) -> None:
         """A request is on its way into the log."""
         assert digest not in self._pending, "a pending digest is joined, not begun again"
-        self._pending[digest] = future
+        self._pending[digest] = pending
 
     def settle(self, digest: bytes, receipt: Receipt | None) -> None:
         """The outcome of a request that was begun: durable with this receipt, or not (None)."""

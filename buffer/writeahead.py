@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from buffer.clock import Clock
+    from buffer.errors import BufferFailure
     from buffer.frame import Submission
     from buffer.fs import FileSystem
     from buffer.metrics import Metrics
     from buffer.options import BufferOptions
     from buffer.sink import Sink
+
+    Settled = Callable[[BufferFailure | None], None]
 
 _log = structlog.get_logger()
 
@@ -140,9 +143,9 @@ class WriteAheadBuffer:
         found = self._window.find(digest)
         if found is None:
             return None
-        is_pending = isinstance(found, asyncio.Future)
+        is_pending = not isinstance(found, Receipt)
         self._storage.metrics.count("log_repeats", state="pending" if is_pending else "settled")
-        return _joined(found) if isinstance(found, asyncio.Future) else found
+        return found if isinstance(found, Receipt) else _joined(found.outcome())
 
     def append(self, submission: Submission) -> asyncio.Future[Receipt]:
         """Queues a request's rows; the future's result says that all of them are durable.
@@ -161,25 +164,32 @@ class WriteAheadBuffer:
         known = self.repeat_of(submission.digest)
         if isinstance(known, asyncio.Future):
             return known
-        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         if known is not None:
+            answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
             answer.set_result(known)
             return answer
-        committed = self._committer.append(submission)
-        window, digest = self._window, submission.digest
-        receipt = Receipt(submission.accepted, submission.rejected, is_repeat=False)
-        window.begin(digest, answer)
+        return asyncio.shield(self._append(submission, None).outcome())
 
-        def settle(done: asyncio.Future[None]) -> None:
-            error = asyncio.CancelledError() if done.cancelled() else done.exception()
-            window.settle(digest, receipt if error is None else None)
-            if error is None:
-                answer.set_result(receipt)
-            else:
-                answer.set_exception(error)
+    def append_then(self, submission: Submission, settled: Settled) -> None:
+        """Queues the rows of a request that is no repeat, as `repeat_of` has just said.
 
-        committed.add_done_callback(settle)
-        return asyncio.shield(answer)
+        Args:
+            submission: the rows, and the answer's counts.
+            settled: called once, on the loop, with None once every row is durable, else with the
+                failure.
+
+        Raises:
+            LogFull, Closed, ValueError: as `append`.
+
+        Durability: every row survives kill -9 and a power cut once `settled` is called with None.
+        """
+        self._append(submission, settled)
+
+    def _append(self, submission: Submission, settled: Settled | None) -> _Pending:
+        pending = _Pending(self._window, submission, settled)
+        self._committer.append_then(submission, pending)
+        self._window.begin(submission.digest, pending)
+        return pending
 
     async def room(self, timeout_seconds: float, size: int = 1) -> bool:
         """Waits until there is room again after `LogFull`; false when there was none in time.
@@ -280,6 +290,39 @@ class WriteAheadBuffer:
             metrics=self._storage.metrics,
             random=random.random,
         )
+
+
+class _Pending:
+    """One request between its append and its outcome; the committer calls it with that."""
+
+    __slots__ = ("_future", "_settled", "_submission", "_window")
+
+    def __init__(
+        self, window: RepeatWindow, submission: Submission, settled: Settled | None
+    ) -> None:
+        self._window = window
+        self._submission = submission
+        self._settled = settled
+        self._future: asyncio.Future[Receipt] | None = None
+
+    def outcome(self) -> asyncio.Future[Receipt]:
+        """See `buffer.repeats.Pending`; made when somebody asks for it, which few do."""
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+        return self._future
+
+    def __call__(self, failure: BufferFailure | None) -> None:
+        """The outcome is known."""
+        submission = self._submission
+        receipt = Receipt(submission.accepted, submission.rejected, is_repeat=False)
+        self._window.settle(submission.digest, receipt if failure is None else None)
+        if self._future is not None and not self._future.done():
+            if failure is None:
+                self._future.set_result(receipt)
+            else:
+                self._future.set_exception(failure)
+        if self._settled is not None:
+            self._settled(failure)
 
 
 def _joined(first: asyncio.Future[Receipt]) -> asyncio.Future[Receipt]:

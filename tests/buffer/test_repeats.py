@@ -17,19 +17,26 @@ def window(clock: FakeClock, requests_max: int = 1_000) -> RepeatWindow:
     return RepeatWindow(seconds=600, requests_max=requests_max, clock=clock)
 
 
+class OnItsWay:
+    """A request whose outcome is still to come."""
+
+    def outcome(self) -> asyncio.Future[Receipt]:
+        return asyncio.get_running_loop().create_future()
+
+
 async def test_a_pending_request_is_joined_and_a_durable_one_answered() -> None:
     repeats = window(FakeClock())
     assert repeats.find(digest(1)) is None
-    future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-    repeats.begin(digest(1), future)
-    assert repeats.find(digest(1)) is future
+    pending = OnItsWay()
+    repeats.begin(digest(1), pending)
+    assert repeats.find(digest(1)) is pending
     repeats.settle(digest(1), Receipt(12, 3, is_repeat=False))
     assert repeats.find(digest(1)) == Receipt(12, 3, is_repeat=True)
 
 
 async def test_a_failed_request_is_forgotten() -> None:
     repeats = window(FakeClock())
-    repeats.begin(digest(1), asyncio.get_running_loop().create_future())
+    repeats.begin(digest(1), OnItsWay())
     repeats.settle(digest(1), None)
     assert repeats.find(digest(1)) is None
 
