@@ -16,7 +16,7 @@ from __future__ import annotations
 from catalog.catalog import Catalog
 from catalog.engine import sqlite_url
 from catalog.errors import CatalogFailure, Refused, Unavailable
-from catalog.keys import KeyRecord, KeyStore, NewKey, lookup_of
+from catalog.key_records import KeyRecord, KeyStore, NewKey, lookup_of
 from catalog.organisations import Organisation
 
 __all__ = [

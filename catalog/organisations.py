@@ -12,13 +12,14 @@ from sqlalchemy.exc import IntegrityError
 
 from catalog.clock import WallClock, wall_ms
 from catalog.errors import Conflict, Invalid, NotFound
-from catalog.keys import NewKey, insert_key, make_key
+from catalog.keys import insert_key, make_key
 from catalog.names import checked_name
 from catalog.nanoid import random_id
 from catalog.tables import organisations
 
 if TYPE_CHECKING:
     from catalog.engine import Database
+    from catalog.key_records import NewKey
 
 DEFAULT_NAME = "default"
 """The organisation that is made when a key is wanted and there is none."""

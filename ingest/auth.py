@@ -1,10 +1,11 @@
-"""From an `Authorization` header to a tenant: a cache of known keys in front of the catalogue.
+"""From an `Authorization` header to a key's record: a cache of known keys before the catalogue.
 
-A known key costs one hash and one look into a dict. Its record is looked up again in the
-background, so that a revocation takes effect within about two refresh intervals and a lost database
-changes nothing for keys in use. Expiry is compared with the clock at every request. An unknown key
-is never remembered: it is asked for each time, so that a new one takes effect at once, by a bounded
-number of look-ups, each with a bounded wait.
+A known key costs a look into a dict. The records of keys in use are looked up again in the
+background, all by one query, every second and whenever the catalogue says that one has changed; so
+a revocation takes effect within two seconds everywhere, and a lost database changes nothing for
+keys in use, for as long as is allowed. Expiry is compared with the clock at every request. An
+unknown key is never remembered: it is asked for each time, so that a new one takes effect at once,
+by a bounded number of look-ups, each with a bounded wait, and only so often from one address.
 
 No key is in any log line, metric label, exception or repr of this module.
 """
@@ -12,68 +13,52 @@ No key is in any log line, metric label, exception or repr of this module.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
+import hmac
 import time
-from collections import OrderedDict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
+from catalog.scopes import INGEST
 from ingest.answers import Code, RequestRefused
+from ingest.auth_addresses import ClientAddresses
+from ingest.auth_cache import KeyCache, Known
+from ingest.auth_failures import FailureLimit
+from ingest.auth_tokens import NoKey, lookup_in
+from ingest.request_headers import authorization
 from schema.ids import TenantId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from buffer.metrics import Metrics
-    from catalog.keys import KeyRecord
+    from aiohttp import web
 
-KEYS_MAX = 20_000
-"""Cached records; about 600 B each. Past it the key that has not been seen for longest goes."""
+    from buffer.metrics import Metrics
+    from catalog.key_records import KeyRecord, KeyStore
+
 LOOKUPS_MAX = 8
 """Look-ups at once, of a pool of connections that others use too."""
 LOOKUPS_WAITING_MAX = 256
 """Requests with unknown keys that may wait for a look-up; a flood of them is refused at once."""
 LOOKUP_SECONDS_MAX = 1.0
-REFRESH_LOOKUPS_MAX = 1_000
-"""Records refreshed in one round, oldest first."""
+REFRESH_SECONDS = 1.0
+REFRESH_KEYS_MAX = 1_000
+"""Keys of one query."""
+IN_USE_SECONDS = 60.0
+"""A key that was used within this time is looked up again in each round."""
 STALE_INTERVALS = 2.0
 """A record older than this many intervals (its key was idle) is checked before it is used again."""
-OUTAGE_SECONDS = 5.0
+AWAY_SECONDS = 5.0
 """For this long after a failed look-up, known keys are not held up by another try."""
-LEGACY_PREFIX = "mlpi_"
-"""Keys of this kind are stored in clear; all others as lower-case hex SHA-256."""
-
-_TOKEN = re.compile(r"[A-Za-z0-9._-]{1,512}")
+OUTAGE_SECONDS = 900.0
+FAILURES_PER_MINUTE = 60
+LAST_USED_SECONDS = 60.0
 
 log = structlog.get_logger()
 
 
 class AuthError(RequestRefused):
-    """The request has no key, or one that is not valid; the code tells which."""
-
-
-class KeyStore(Protocol):
-    """Where keys are kept: the catalogue, or a test's dict."""
-
-    async def find(self, lookup: str) -> KeyRecord | None:
-        """The record of a key by its look-up value, revoked and expired ones included.
-
-        Raises:
-            Exception: of any kind, when the store cannot be asked now.
-        """
-        ...
-
-
-@dataclass(slots=True)
-class _Known:
-    """A cached record; `checked_at` and `used_at` are monotonic seconds."""
-
-    record: KeyRecord
-    checked_at: float
-    used_at: float
+    """The request has no key, or one that is not valid or may not do this; the code tells which."""
 
 
 class Authenticator:
@@ -82,7 +67,10 @@ class Authenticator:
     Args:
         keys: asked for keys that are not cached, and again for cached ones.
         metrics: counts refusals by reason.
-        refresh_seconds: age at which a record in use is looked up again.
+        refresh_seconds: how often the records of keys in use are looked up again.
+        outage_seconds: for this long without an answer of the store a known key is taken still.
+        failures_per_minute: attempts with keys that are none, from one address.
+        addresses: tells where a request comes from.
         now_ms: wall clock in ms, for expiry.
         monotonic: seconds, for ages.
     """
@@ -92,117 +80,190 @@ class Authenticator:
         keys: KeyStore,
         metrics: Metrics,
         *,
-        refresh_seconds: float = 2.0,
+        refresh_seconds: float = REFRESH_SECONDS,
+        outage_seconds: float = OUTAGE_SECONDS,
+        failures_per_minute: int = FAILURES_PER_MINUTE,
+        addresses: ClientAddresses | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._keys = keys
         self._metrics = metrics
         self._refresh_seconds = refresh_seconds
+        self._stale_seconds = refresh_seconds * STALE_INTERVALS
+        self._outage_seconds = outage_seconds
         self._now_ms = now_ms
         self._monotonic = monotonic
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._addresses = addresses or ClientAddresses()
+        self._failures = FailureLimit(failures_per_minute, monotonic=monotonic)
+        self._cache = KeyCache()
         self._slots = asyncio.Semaphore(LOOKUPS_MAX)
         self._known_slots = asyncio.Semaphore(
             LOOKUPS_MAX
         )  # a flood of others holds nobody known up
         self._waiting = 0
         self._failed_at = float("-inf")
+        self._changed = asyncio.Event()
+        self._last_used_at = monotonic()
 
     @property
     def is_catalogue_away(self) -> bool:
-        """Whether a look-up failed a short while ago."""
-        return self._monotonic() - self._failed_at < OUTAGE_SECONDS
+        """Whether a look-up failed a short while ago, and none has succeeded since."""
+        return self._monotonic() - self._failed_at < AWAY_SECONDS
+
+    def known(self, header: str, scope: str = INGEST) -> KeyRecord | None:
+        """The record of a key that is cached, without waiting for anything; about 1 us.
+
+        Args:
+            header: the value of `Authorization`, without spaces around it.
+            scope: what is to be done with it.
+
+        Returns: None where the store has to be asked, or the header refused: call `identify`.
+
+        Raises:
+            AuthError: 401, the cached key has expired or is revoked; 403, it lacks the scope.
+        """
+        known = self._cache.by_header.get(header)
+        if known is None:
+            return None
+        now = self._monotonic()
+        if now - known.checked_at > self._stale_seconds and not self._may_outlive(known, now):
+            return None
+        known.used_at = now
+        return self._allowed(known.record, scope)
+
+    async def of(self, request: web.Request, scope: str | None = INGEST) -> KeyRecord:
+        """The record of a request's key; None as the scope: any valid key will do.
+
+        Raises:
+            AuthError: see `identify`.
+            RequestRefused: see there; or 400, the header is there twice.
+        """
+        header = authorization(request.headers)
+        if header is not None:
+            record = self.known(header, scope or "")
+            if record is not None:
+                return record
+        peer = request.transport.get_extra_info("peername") if request.transport else None
+        address = self._addresses.of(
+            peer[0] if isinstance(peer, tuple) else "",
+            request.headers.getall("X-Forwarded-For", ()),
+        )
+        return await self.identify(header, scope, address=address)
 
     async def authenticate(self, header: str | None) -> TenantId:
-        """The tenant of the key in an `Authorization` header's value.
+        """The tenant of a key that may ingest; refuses like `identify`."""
+        return TenantId((await self.identify(header)).tenant)
+
+    async def identify(
+        self, header: str | None, scope: str | None = INGEST, *, address: str = ""
+    ) -> KeyRecord:
+        """The record of the key in an `Authorization` header's value.
+
+        Args:
+            header: its value; None where there is none.
+            scope: what is to be done with it; None: nothing that needs one.
+            address: where it came from; failures are counted by it.
 
         Raises:
             AuthError: 401; the code tells missing, malformed, unknown, expired and revoked apart.
-            RequestRefused: 503, only for a key that is not cached: it could not be looked up now.
+                403: it lacks the scope. 429: too many attempts from that address have failed.
+            RequestRefused: 503, it cannot be looked up now: a key that is not cached, or one that
+                was last seen valid too long ago.
         """
-        return TenantId((await self.identify(header)).tenant)
-
-    async def identify(self, header: str | None) -> KeyRecord:
-        """The whole record of the key in a header's value; refuses like `authenticate`."""
-        lookup = self._lookup_value(header)
-        known = self._known.get(lookup)
-        now = self._monotonic()
+        try:
+            lookup = lookup_in(header)
+        except NoKey as none:
+            if none.reason != "missing":  # which is a mistake, and no guess
+                self._count_failure(address)
+            raise self._refused(none.reason, none.code, none.message) from None
+        known = self._cache.get(lookup)
         if known is None:
-            record = await self._look_up(lookup)
+            self._see_failures(address)
+            known = await self._look_up(lookup, address)
         else:
-            record = known.record
-            known.used_at = now
-            self._known.move_to_end(lookup)
-            if now - known.checked_at > self._refresh_seconds * STALE_INTERVALS:
-                record = await self._check_again(lookup, known)
-        if record.is_expired(self._now_ms()):
-            raise self._refused("expired", Code.TOKEN_EXPIRED, "API key has expired")
-        if record.is_revoked:
-            raise self._refused("revoked", Code.TOKEN_REVOKED, "API key has been revoked")
-        return record
+            known.used_at = self._monotonic()
+            if known.used_at - known.checked_at > self._stale_seconds:
+                known = await self._check_again(lookup, known)
+        known.used_at = self._monotonic()
+        assert header is not None
+        self._cache.link(header, known)
+        return self._allowed(known.record, scope or "")
+
+    def changed(self) -> None:
+        """A key has changed, or may have: look those in use up again at once."""
+        self._changed.set()
 
     async def run(self) -> None:
-        """Refresh what is in use until cancelled.
+        """Refresh what is in use, and write when it was used, until cancelled.
 
         Cancellation: at any point; the cache stays usable.
         """
         while True:
-            await asyncio.sleep(self._refresh_seconds)
+            try:
+                async with asyncio.timeout(self._refresh_seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
             await self.refresh()
+            if self._monotonic() - self._last_used_at > LAST_USED_SECONDS:
+                await self.write_last_used()
 
     async def refresh(self) -> None:
-        """Look up again every record that was used since it was last looked up, oldest first."""
-        due = [
-            (known.checked_at, lookup)
-            for lookup, known in self._known.items()
-            if known.used_at >= known.checked_at
-        ]
-        due.sort()
-        for _, lookup in due[:REFRESH_LOOKUPS_MAX]:
-            known = self._known.get(lookup)
-            if known is not None and not await self._refresh_one(lookup, known):
+        """Look up again, together, every record that was used lately."""
+        now = self._monotonic()
+        due = [known.lookup for known in self._cache.all() if now - known.used_at <= IN_USE_SECONDS]
+        for start in range(0, len(due), REFRESH_KEYS_MAX):
+            if not await self._refresh(due[start : start + REFRESH_KEYS_MAX]):
                 return  # the catalogue is away: the next round tries again
 
-    def _lookup_value(self, header: str | None) -> str:
-        """Check the header's form. Raises AuthError without repeating what was sent."""
-        if header is None:
-            raise self._refused(
-                "missing",
-                Code.MISSING_TOKEN,
-                "the header Authorization is missing; expected: Authorization: Bearer <API key>",
-            )
-        if not header.startswith("Bearer "):
-            raise self._refused(
-                "malformed",
-                Code.INVALID_BEARER_FORMAT,
-                "the header Authorization must be: Bearer <API key>",
-            )
-        token = header[7:].strip(" \t")
-        if not token:
-            raise self._refused(
-                "missing", Code.MISSING_TOKEN, "there is no API key after the word Bearer"
-            )
-        if not _TOKEN.fullmatch(token):
-            raise self._refused(
-                "malformed",
-                Code.INVALID_TOKEN_FORMAT,
-                "an API key has only letters, digits, dot, underscore and hyphen",
-            )
-        if token.startswith(LEGACY_PREFIX):
-            return token
-        return hashlib.sha256(token.encode()).hexdigest()
+    async def write_last_used(self) -> None:
+        """Hand the store the times of last use since it was last told."""
+        since, now, now_ms = self._last_used_at, self._monotonic(), self._now_ms()
+        used = {
+            known.record.id: now_ms - round((now - known.used_at) * 1_000)
+            for known in self._cache.all()
+            if known.used_at >= since
+        }
+        try:
+            if used and not self.is_catalogue_away:
+                async with asyncio.timeout(LOOKUP_SECONDS_MAX * 5):
+                    await self._keys.note_used(used)
+            self._last_used_at = now
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next round tries again
+            log.warning("key_use_not_written", reason=type(error).__name__)
 
-    async def _look_up(self, lookup: str) -> KeyRecord:
+    def _may_outlive(self, known: Known, now: float) -> bool:
+        """Whether the store is away, and the record not too old to be taken all the same."""
+        return (
+            now - self._failed_at < AWAY_SECONDS and now - known.checked_at <= self._outage_seconds
+        )
+
+    def _allowed(self, record: KeyRecord, scope: str) -> KeyRecord:
+        if record.expires_at_ms is not None and record.is_expired(self._now_ms()):
+            raise self._refused("expired", Code.TOKEN_EXPIRED, "API key has expired")
+        if record.revoked_at_ms is not None:
+            raise self._refused("revoked", Code.TOKEN_REVOKED, "API key has been revoked")
+        if scope and scope not in record.scopes:
+            raise self._refused(
+                "scope",
+                Code.INSUFFICIENT_PERMISSIONS,
+                f"the API key lacks the scope {scope!r}, which this needs",
+            )
+        return record
+
+    async def _look_up(self, lookup: str, address: str) -> Known:
         """Ask for a key that is not cached."""
         if self._waiting >= LOOKUPS_WAITING_MAX:
             raise self._unchecked(Code.SERVICE_OVERLOADED)
         self._waiting += 1
         try:
             async with asyncio.timeout(LOOKUP_SECONDS_MAX), self._slots:
-                known = self._known.get(lookup)  # another request may have brought it meanwhile
+                known = self._cache.get(lookup)  # another request may have brought it meanwhile
                 if known is not None:
-                    return known.record
+                    return known
+                asked_at = self._monotonic()
                 record = await self._keys.find(lookup)
         except TimeoutError:
             self._note_failure("timeout")
@@ -212,45 +273,57 @@ class Authenticator:
             raise self._unchecked(Code.DATABASE_UNAVAILABLE) from None
         finally:
             self._waiting -= 1
-        if record is None:
-            raise self._refused("invalid", Code.INVALID_TOKEN, "Invalid API key")
-        self._remember(lookup, record)
-        return record
+        self._failed_at = float("-inf")
+        # The store compares as its index does; this one takes as long whatever it is given.
+        if record is None or not hmac.compare_digest(record.lookup.encode(), lookup.encode()):
+            self._count_failure(address)
+            raise self._invalid()
+        return self._cache.add(lookup, record, asked_at)
 
-    async def _check_again(self, lookup: str, known: _Known) -> KeyRecord:
+    async def _check_again(self, lookup: str, known: Known) -> Known:
         """A cached key that was idle: its record is checked first, unless the catalogue is away."""
-        if self.is_catalogue_away:
-            return known.record
-        try:
-            async with asyncio.timeout(LOOKUP_SECONDS_MAX), self._known_slots:
-                if self._monotonic() - known.checked_at > self._refresh_seconds:
-                    await self._refresh_one(lookup, known)
-        except TimeoutError:
-            self._note_failure("timeout")
-        if lookup not in self._known:
-            raise self._refused("invalid", Code.INVALID_TOKEN, "Invalid API key")
-        return known.record
+        if not self.is_catalogue_away:
+            try:
+                async with asyncio.timeout(LOOKUP_SECONDS_MAX), self._known_slots:
+                    if self._monotonic() - known.checked_at > self._refresh_seconds:
+                        await self._refresh([lookup])
+            except TimeoutError:
+                self._note_failure("timeout")
+        if self._cache.get(lookup) is not known:
+            raise self._invalid()
+        if self._monotonic() - known.checked_at > self._outage_seconds:
+            raise self._unchecked(Code.DATABASE_UNAVAILABLE)
+        return known
 
-    async def _refresh_one(self, lookup: str, known: _Known) -> bool:
+    async def _refresh(self, lookups: list[str]) -> bool:
         """Whether the catalogue answered; a key that it no longer has is forgotten."""
+        asked_at = self._monotonic()
         try:
             async with asyncio.timeout(LOOKUP_SECONDS_MAX):
-                record = await self._keys.find(lookup)
+                records = await self._keys.find_many(lookups)
         except Exception as error:  # noqa: BLE001 - see _look_up; known keys outlive an outage
             self._note_failure(type(error).__name__)
             return False
-        if record is None:
-            self._known.pop(lookup, None)
-        else:
-            known.record = record
-            known.checked_at = self._monotonic()
+        self._failed_at = float("-inf")
+        for lookup in lookups:
+            self._cache.renew(lookup, records.get(lookup), asked_at)
         return True
 
-    def _remember(self, lookup: str, record: KeyRecord) -> None:
-        now = self._monotonic()
-        self._known[lookup] = _Known(record, checked_at=now, used_at=now)
-        if len(self._known) > KEYS_MAX:
-            self._known.popitem(last=False)
+    def _see_failures(self, address: str) -> None:
+        """Raises AuthError: 429, the address has to wait."""
+        seconds = self._failures.wait_seconds(address)
+        if seconds > 0:
+            raise self._refused(
+                "limited",
+                Code.RATE_LIMIT_EXCEEDED,
+                "too many requests from this address had keys that are not valid; wait",
+                retry_after_seconds=seconds,
+            )
+
+    def _count_failure(self, address: str) -> None:
+        """Raises AuthError: 429, there were too many already."""
+        self._see_failures(address)
+        self._failures.count(address)
 
     def _note_failure(self, reason: str) -> None:
         if not self.is_catalogue_away:
@@ -258,9 +331,14 @@ class Authenticator:
         self._failed_at = self._monotonic()
         self._metrics.count("key_lookup_failures")
 
-    def _refused(self, reason: str, code: Code, message: str) -> AuthError:
+    def _invalid(self) -> AuthError:
+        return self._refused("invalid", Code.INVALID_TOKEN, "Invalid API key")
+
+    def _refused(
+        self, reason: str, code: Code, message: str, *, retry_after_seconds: float | None = None
+    ) -> AuthError:
         self._metrics.count("auth_refused", reason=reason)
-        return AuthError(code, message)
+        return AuthError(code, message, retry_after_seconds=retry_after_seconds)
 
     def _unchecked(self, code: Code) -> RequestRefused:
         self._metrics.count("auth_unchecked")

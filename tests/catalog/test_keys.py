@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from catalog import lookup_of
 from catalog.errors import Conflict, Invalid, NotFound, TooLong
-from catalog.keys import KeyRecord
+from catalog.key_records import KeyRecord
 from catalog.tables import api_keys
 
 

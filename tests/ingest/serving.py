@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp import web
 
-from catalog.keys import KeyRecord
+from catalog.key_records import KeyRecord
 from ingest import appkeys
 from ingest.admission import Admission
 from ingest.app import make_app
@@ -29,7 +29,7 @@ from ingest.storing import IdempotencyKeys, Storing
 from tests.fakes.buffer import MemoryBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
 
 KEY = "mlps_abcdefghijklmnopqrstuvwx"
@@ -43,6 +43,7 @@ class DictKeys:
     def __init__(self) -> None:
         self.records: dict[str, KeyRecord] = {}
         self.failure: Exception | None = None
+        self.used: list[dict[str, int]] = []
         self.gate: asyncio.Event | None = None
         self.calls = 0
         self.under_way = 0
@@ -56,12 +57,21 @@ class DictKeys:
                 "name": "test",
                 "expires_at_ms": None,
                 "revoked_at_ms": None,
+                "lookup": lookup(key),
                 **fields,
             }
         )
         self.records[lookup(key)] = record
 
     async def find(self, lookup: str) -> KeyRecord | None:
+        return (await self.find_many([lookup])).get(lookup)
+
+    async def note_used(self, used_at_ms: Mapping[str, int]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.used.append(dict(used_at_ms))
+
+    async def find_many(self, lookups: Collection[str]) -> dict[str, KeyRecord]:
         self.calls += 1
         self.under_way += 1
         self.under_way_max = max(self.under_way_max, self.under_way)
@@ -70,7 +80,7 @@ class DictKeys:
                 await self.gate.wait()
             if self.failure is not None:
                 raise self.failure
-            return self.records.get(lookup)
+            return {one: self.records[one] for one in lookups if one in self.records}
         finally:
             self.under_way -= 1
 

@@ -114,15 +114,17 @@ async def test_an_idle_keys_record_is_checked_before_it_is_used_again(auth, keys
     assert (await refusal(auth, HEADER)).code is Code.TOKEN_REVOKED
 
 
-async def test_only_keys_in_use_are_refreshed(auth, keys, clock):
-    await auth.authenticate(HEADER)
+async def test_keys_used_within_a_minute_are_refreshed_together_by_one_query(auth, keys, clock):
+    for number in range(5):
+        keys.add(f"mlps_{number}")
+        await auth.authenticate(f"Bearer mlps_{number}")
+    assert keys.calls == 5
     clock.seconds += 1
     await auth.refresh()
-    assert keys.calls == 2
-    clock.seconds += 1
+    assert keys.calls == 6
+    clock.seconds += 61
     await auth.refresh()
-    await auth.refresh()
-    assert keys.calls == 2
+    assert keys.calls == 6
 
 
 async def test_a_deleted_key_is_forgotten(auth, keys, clock):
@@ -142,13 +144,169 @@ async def test_a_new_key_works_at_once_though_it_was_refused_a_moment_ago(auth, 
 async def test_known_keys_outlive_the_catalogue_and_unknown_ones_get_503(auth, keys, clock):
     await auth.authenticate(HEADER)
     keys.failure = OSError("no such host db.internal")
-    for _ in range(5):
-        clock.seconds += 600
+    for _ in range(89):
+        clock.seconds += 10
         await auth.refresh()
         assert await auth.authenticate(HEADER) == TENANT
+        assert auth.known(HEADER) is not None
     refused = await refusal(auth, "Bearer mlps_other")
     assert (refused.code, STATUS[refused.code]) == (Code.DATABASE_UNAVAILABLE, 503)
     assert "db.internal" not in refused.message
+
+
+async def test_after_the_time_allowed_a_known_key_is_503_too_until_the_catalogue_is_back(
+    auth, keys, clock
+):
+    await auth.authenticate(HEADER)
+    keys.failure = OSError()
+    clock.seconds += 901
+    assert auth.known(HEADER) is None
+    for _ in range(3):
+        assert (await refusal(auth, HEADER)).code is Code.DATABASE_UNAVAILABLE
+        await auth.refresh()
+    keys.failure = None
+    await auth.refresh()
+    assert auth.known(HEADER).tenant == TENANT
+    assert await auth.authenticate(HEADER) == TENANT
+
+
+async def test_a_key_that_expires_in_an_outage_is_refused_as_expired(auth, keys, clock):
+    keys.add(KEY, expires_at_ms=clock.ms() + 30_000)
+    await auth.authenticate(HEADER)
+    keys.failure = OSError()
+    clock.seconds += 31
+    await auth.refresh()
+    with pytest.raises(AuthError) as caught:
+        auth.known(HEADER)
+    assert caught.value.code is Code.TOKEN_EXPIRED
+
+
+async def test_a_record_read_before_a_revocation_does_not_undo_it(auth, keys, clock):
+    """A slow look-up of the old record ends after a quick one of the new: the new one stands."""
+    await auth.authenticate(HEADER)
+    valid = keys.records[lookup(KEY)]
+    clock.seconds += 1
+    slow, keys.gate = asyncio.create_task(auth.refresh()), asyncio.Event()
+    while not keys.under_way:
+        await asyncio.sleep(0)
+    gate, keys.gate = keys.gate, None
+    clock.seconds += 0.5
+    keys.records[lookup(KEY)] = replace(valid, revoked_at_ms=clock.ms())
+    await auth.refresh()
+    keys.records[lookup(KEY)] = valid
+    gate.set()
+    await slow
+    assert (await refusal(auth, HEADER)).code is Code.TOKEN_REVOKED
+
+
+async def test_a_known_key_is_told_without_waiting_and_a_change_of_it_at_once(auth, keys, clock):
+    assert auth.known(HEADER) is None
+    await auth.authenticate(HEADER)
+    assert auth.known(HEADER).tenant == TENANT
+    assert auth.known(f"Bearer  {KEY}") is None  # another spelling: once by the slow way
+    running = asyncio.create_task(auth.run())
+    await asyncio.sleep(0)
+    keys.records[lookup(KEY)] = replace(keys.records[lookup(KEY)], revoked_at_ms=clock.ms())
+    calls = keys.calls
+    auth.changed()
+    async with asyncio.timeout(1):
+        while keys.calls == calls or keys.under_way:
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    with pytest.raises(AuthError) as caught:
+        auth.known(HEADER)
+    assert caught.value.code is Code.TOKEN_REVOKED
+    running.cancel()
+
+
+async def test_a_key_is_known_by_a_few_spellings_of_its_header_at_most(auth):
+    for spaces in range(1, 20):
+        await auth.authenticate("Bearer" + " " * spaces + KEY)
+    assert sum(auth.known("Bearer" + " " * spaces + KEY) is not None for spaces in range(20)) == 3
+
+
+@pytest.mark.parametrize(
+    ("scopes", "wanted", "is_allowed"),
+    [
+        ({"ingest"}, "ingest", True),
+        ({"ingest"}, "read", False),
+        ({"read"}, "ingest", False),
+        ({"read"}, None, True),
+        ({"ingest", "read"}, "admin", False),
+        ({"ingest", "read", "admin"}, "admin", True),
+    ],
+)
+async def test_a_key_without_the_scope_is_403_and_the_scope_is_named(
+    auth, keys, metrics, scopes, wanted, is_allowed
+):
+    keys.add(KEY, scopes=frozenset(scopes))
+    for _ in range(2):
+        if is_allowed:
+            assert (await auth.identify(HEADER, wanted)).tenant == TENANT
+            continue
+        with pytest.raises(AuthError, match="INSUFFICIENT_PERMISSIONS") as caught:
+            await auth.identify(HEADER, wanted)
+        assert STATUS[caught.value.code] == 403
+        assert wanted in caught.value.message
+        with pytest.raises(AuthError):
+            auth.known(HEADER, wanted)
+    assert metrics.counters.get(("auth_refused", (("reason", "scope"),)), 0) == 4 * (not is_allowed)
+
+
+async def test_an_address_that_fails_too_often_is_limited_and_known_keys_from_it_are_not(
+    auth, keys, metrics, clock
+):
+    await auth.identify(HEADER, address="192.0.2.1")
+    for number in range(60):
+        with pytest.raises(AuthError, match="INVALID_TOKEN"):
+            await auth.identify(f"Bearer mlps_{number}", address="192.0.2.1")
+    calls = keys.calls
+    with pytest.raises(AuthError, match="RATE_LIMIT_EXCEEDED") as caught:
+        await auth.identify("Bearer mlps_more", address="192.0.2.1")
+    assert STATUS[caught.value.code] == 429
+    assert caught.value.response().headers["Retry-After"] == "1"
+    with pytest.raises(AuthError, match="RATE_LIMIT_EXCEEDED"):
+        await auth.identify("Bearer né", address="192.0.2.1")
+    assert keys.calls == calls  # nothing was looked up
+    assert metrics.counters["auth_refused", (("reason", "limited"),)] == 2
+    assert (await auth.identify(HEADER, address="192.0.2.1")).tenant == TENANT
+    keys.add("mlps_more")
+    assert (await auth.identify("Bearer mlps_more", address="192.0.2.2")).tenant == TENANT
+    clock.seconds += 1.1
+    keys.add("mlps_new")
+    assert (await auth.identify("Bearer mlps_new", address="192.0.2.1")).tenant == TENANT
+
+
+async def test_keys_that_were_valid_once_do_not_use_an_addresss_attempts_up(auth, keys, clock):
+    """A cluster whose key has expired must be able to go on with a new one at once."""
+    keys.add(KEY, expires_at_ms=clock.ms() - 1)
+    for _ in range(200):
+        with pytest.raises(AuthError, match="TOKEN_EXPIRED"):
+            await auth.identify(HEADER, address="192.0.2.1")
+        with pytest.raises(AuthError, match="MISSING_TOKEN"):
+            await auth.identify(None, address="192.0.2.1")
+    keys.add("mlps_new")
+    assert (await auth.identify("Bearer mlps_new", address="192.0.2.1")).tenant == TENANT
+
+
+async def test_the_last_use_of_each_key_is_written_together(auth, keys, clock):
+    keys.add("mlps_second")
+    await auth.authenticate(HEADER)
+    await auth.authenticate("Bearer mlps_second")
+    clock.seconds += 2
+    auth.known(HEADER)
+    first_ms = clock.ms()
+    clock.seconds += 8
+    await auth.write_last_used()
+    assert keys.used == [{"id-0": first_ms, "id-1": first_ms - 2_000}]
+    clock.seconds += 1
+    await auth.authenticate("Bearer mlps_second")
+    keys.failure = OSError()
+    await auth.write_last_used()
+    keys.failure = None
+    clock.seconds += 10
+    await auth.write_last_used()
+    assert keys.used[1:] == [{"id-1": clock.ms() - 10_000}]
 
 
 async def test_a_catalogue_that_hangs_holds_a_known_idle_key_up_for_a_second_at_most(
@@ -157,6 +315,7 @@ async def test_a_catalogue_that_hangs_holds_a_known_idle_key_up_for_a_second_at_
     await auth.authenticate(HEADER)
     keys.gate = asyncio.Event()
     clock.seconds += 600
+    assert auth.known(HEADER) is None
     async with asyncio.timeout(2):
         assert await auth.authenticate(HEADER) == TENANT
     calls = keys.calls
