@@ -43,8 +43,8 @@ async def version(_request: web.Request) -> web.Response:
 
 
 ACCOUNT_ROUTES = [
-    web.post("/api/slug", with_key(API, slug)),
-    web.get("/api/runs/auth/validate", with_key(API, validate)),
+    web.post("/api/slug", with_key(API, slug, scope=None)),
+    web.get("/api/runs/auth/validate", with_key(API, validate, scope=None)),
     web.get("/api/health", health),
     web.get("/api/version", version),
 ]

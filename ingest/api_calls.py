@@ -15,11 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from catalog.errors import CatalogFailure
 from catalog.json_values import steps
+from catalog.scopes import INGEST, READ
 from ingest.answers import Code, RequestRefused
 from ingest.api_answers import failure_response, json_response, refusal_response
 from ingest.appkeys import ADMISSION, AUTH, CATALOG, SETTINGS
 from ingest.intake import Body
-from ingest.request_headers import authorization
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -70,12 +70,17 @@ class MalformedJson(Exception):
     """The body is no JSON."""
 
 
-def with_key(dialect: Dialect, action: Callable[[Caller], Awaitable[dict[str, Any]]]) -> Handler:
-    """A handler of a route that takes no body."""
+def with_key(
+    dialect: Dialect,
+    action: Callable[[Caller], Awaitable[dict[str, Any]]],
+    *,
+    scope: str | None = READ,
+) -> Handler:
+    """A handler of a route that takes no body; None as the scope: any valid key will do."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            key = await request.app[AUTH].identify(authorization(request.headers))
+            key = await request.app[AUTH].of(request, scope)
             return json_response(await action(Caller(request, key)))
         except RequestRefused as refusal:
             return refusal_response(dialect, refusal)
@@ -95,7 +100,7 @@ def with_body(
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
-            key = await request.app[AUTH].identify(authorization(request.headers))
+            key = await request.app[AUTH].of(request, INGEST)
             body = _body(request)
             async with request.app[ADMISSION].admit(body.known_size) as reservation:
                 data = await _whole(body, reservation)

@@ -19,7 +19,8 @@ from ingest.answers import Code, RequestRefused, error_list, stored_response
 from ingest.decode import Decoder
 from ingest.intake import Body
 from ingest.refused_ring import RefusedLine
-from ingest.request_headers import addressee, authorization, idempotency_key, is_strict
+from ingest.request_headers import addressee, idempotency_key, is_strict
+from schema.ids import TenantId
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ingest.request_headers import Addressee
     from ingest.runs_directory import RunsDirectory
     from ingest.storing import IdempotencyKeys, Storing
-    from schema.ids import TenantId
     from schema.streams import StreamKind
 
 WHOLE_BYTES_MAX = 256 * 2**10
@@ -90,7 +90,7 @@ class Receiver:
         Durability: every accepted row survives kill -9 once this returns.
         """
         started = time.perf_counter()
-        tenant = await self._auth.authenticate(authorization(request.headers))
+        tenant = TenantId((await self._auth.of(request)).tenant)
         to = addressee(request.headers)
         strict = is_strict(request)
         key = idempotency_key(request.headers)

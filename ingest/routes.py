@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import orjson
 from aiohttp import web
 
+from catalog.scopes import READ
 from ingest.answers import JSON
 from ingest.appkeys import AUTH, READER, RECEIVER, REFUSED, RUNS, STATUS
 from ingest.metric_names import KNOWN
 from ingest.metrics import render
-from ingest.request_headers import addressee, authorization
+from ingest.request_headers import addressee
 from ingest.version import build, version
+from schema.ids import TenantId
 from schema.streams import StreamKind
 
 if TYPE_CHECKING:
@@ -60,14 +62,14 @@ async def post_data(request: web.Request) -> web.StreamResponse:
 
 async def get_refused(request: web.Request) -> web.StreamResponse:
     """The last lines that were refused of the key's owner, newest first."""
-    tenant = await request.app[AUTH].authenticate(authorization(request.headers))
+    tenant = TenantId((await request.app[AUTH].of(request, READ)).tenant)
     lines = islice(request.app[REFUSED].of(tenant), REFUSED_SHOWN_MAX)
     return _json({"refused": [_refused_line(line) for line in lines]})
 
 
 async def post_step(request: web.Request) -> web.StreamResponse:
     """The run's largest step as ClickHouse has it; 0 where there is none yet."""
-    tenant = await request.app[AUTH].authenticate(authorization(request.headers))
+    tenant = TenantId((await request.app[AUTH].of(request, READ)).tenant)
     to = addressee(request.headers)
     project = await request.app[RUNS].project(tenant, to.run_id, to.project)
     step = await request.app[READER].max_step(tenant, project, to.run_id) or 0.0
