@@ -14,7 +14,6 @@ from math import copysign, inf, nan
 from typing import TYPE_CHECKING, Any
 
 from ingest.decode_fields import (
-    NAME_BYTES_MAX,
     kind_of,
     problem_of_name,
     row_object,
@@ -22,6 +21,7 @@ from ingest.decode_fields import (
     row_time,
 )
 from ingest.decode_rows import RowDecoder
+from ingest.decode_shapes import PIECE_BYTES_MAX
 from ingest.refusals import Reason, Refused, shown
 from schema.limits import FRAME_BYTES_MAX, FRAME_ROWS_MAX, STEP_ABS_MAX, TIME_MS_MAX, TIME_MS_MIN
 from schema.names import SHAPE_NAMES_MAX
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from ingest.decode_rows import Tally
     from ingest.decode_shapes import ShapeCache
     from schema.names import NameShape
-
-PIECE_BYTES_MAX = 2**20
-"""Names of one piece of a line: a wider line is cut, so that a piece always fits a frame."""
 
 _BYTES_SURELY_LEFT = FRAME_BYTES_MAX - PIECE_BYTES_MAX - 2**18
 """Below it a frame has room for any piece; only above it is a piece's size looked at."""
@@ -59,7 +56,8 @@ class MetricsDecoder(RowDecoder[MetricsRows]):
     def add(self, lines: Iterable[tuple[int, Any]]) -> None:
         """Add lines; see `RowDecoder`."""
         are_numbers = _NUMBERS.issuperset
-        find, usual_until_ms = self._shapes.find, min(self._tally.future_from_ms, TIME_MS_MAX)
+        find, new_shape = self._shapes.find, self._shapes.new_shape
+        usual_until_ms = min(self._tally.future_from_ms, TIME_MS_MAX)
         rows = self._frames.rows
         for line, value in lines:
             try:
@@ -75,7 +73,7 @@ class MetricsDecoder(RowDecoder[MetricsRows]):
                     # Booleans above all, which an array takes for 0 and 1. A search of the body
                     # for "true" and "false" takes twice as long as this look at each value.
                     and are_numbers(map(type, items))
-                    and (shape or (shape := self._new_shape(names)))
+                    and (shape or (shape := new_shape(names)))
                 ):
                     if (
                         rows.row_count + shape.count > FRAME_ROWS_MAX
@@ -89,16 +87,6 @@ class MetricsDecoder(RowDecoder[MetricsRows]):
                 pass
             self._add_checked(line, value)
             rows = self._frames.rows
-
-    def _new_shape(self, names: tuple[str, ...]) -> NameShape | None:
-        """The shape of keys not known yet; None where they are not good or not few enough."""
-        size = sum(map(len, names))
-        if not names or len(names) > SHAPE_NAMES_MAX or 8 * size > PIECE_BYTES_MAX:
-            return None
-        if size > NAME_BYTES_MAX // 4 or not all(names) or any(map(str.isspace, names)):
-            # What is wrong with which name is not for the hot path to find out.
-            return None
-        return self._shapes.shape(names)
 
     def _add_checked(self, line: int, value: object) -> None:
         """Add what is good of a line; refuse the rest by name, or the line for its time or step."""

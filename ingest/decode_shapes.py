@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from schema.names import name_shape
+from ingest.decode_fields import NAME_BYTES_MAX
+from schema.names import SHAPE_NAMES_MAX, name_shape
 
 if TYPE_CHECKING:
     from schema.names import NameShape
@@ -24,6 +25,9 @@ ENTRY_BYTES_MAX = BYTES_MAX // 16
 SEEN_ONCE_MAX = 16_384
 """Fewer than the entries there is room for: names that come round in turn, but too many to keep,
 are forgotten before they return, and so drive nothing out."""
+
+PIECE_BYTES_MAX = 2**20
+"""Names of one piece of a line: a wider line is cut, so that a piece always fits a frame."""
 
 _BYTES_A_NAME = 70
 """A str object's head and its slot in the key's tuple; measured 57 and 8, rounded up."""
@@ -58,6 +62,18 @@ class ShapeCache:
             if self._is_second_sight(names):
                 self._keep(names, shape)
         return shape
+
+    def new_shape(self, names: tuple[str, ...]) -> NameShape | None:
+        """The shape of keys not known yet; None where they are not good or not few enough.
+
+        What is wrong with which name is not for the hot path to find out.
+        """
+        size = sum(map(len, names))
+        if not names or len(names) > SHAPE_NAMES_MAX or 8 * size > PIECE_BYTES_MAX:
+            return None
+        if size > NAME_BYTES_MAX // 4 or not all(names) or any(map(str.isspace, names)):
+            return None
+        return self.shape(names)
 
     def _is_second_sight(self, names: tuple[str, ...]) -> bool:
         mark = hash(names)
