@@ -13,8 +13,8 @@ throughout, no ORM: one set of queries for both engines.
 
 from __future__ import annotations
 
+from catalog.addresses import sqlite_url
 from catalog.catalog import Catalog
-from catalog.engine import sqlite_url
 from catalog.errors import CatalogFailure, Refused, Unavailable
 from catalog.key_records import KeyRecord, KeyStore, NewKey, lookup_of
 from catalog.organisations import Organisation

@@ -8,8 +8,9 @@ in between. A process writes through one connection: its own writers then wait i
 first come first served, and only different processes meet at SQLite's lock, which is polled and
 not fair.
 
-Postgres: one pool; what SQLite gets from its write lock, queries there get from `FOR UPDATE`
-(which SQLite's dialect leaves out).
+Postgres: what SQLite gets from its write lock, queries there get from row locks (`FOR UPDATE`,
+which SQLite's dialect leaves out). Readers have connections of their own: writers who wait for
+each other's locks hold up no look-up of a key. See `catalog.postgres`.
 """
 
 from __future__ import annotations
@@ -17,24 +18,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import sqlite3
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import URL, Connection, Table, event, make_url
+from sqlalchemy import URL, Connection, Table, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from catalog.errors import Unavailable
+from catalog.addresses import parse_url
+from catalog.errors import Broken, Interrupted, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from sqlalchemy.engine.interfaces import DBAPIConnection
+
+__all__ = ["Database", "parse_url"]
 
 BUSY_SECONDS_MAX = 10.0
 """How long SQLite waits for another process's write; one write takes milliseconds."""
@@ -42,9 +47,19 @@ BUSY_SECONDS_MAX = 10.0
 POOL_WAIT_SECONDS_MAX = 5.0
 READERS_MAX = 4
 """Connections of one process that only read; in SQLite each is a thread."""
+WRITERS_MAX = 6
+"""The same of those that write, in Postgres."""
+ATTEMPTS_MAX = 5
+"""Of a transaction that others interrupt."""
 
 _WRITER = "charon_is_writer"
 _UNREACHABLE = "the catalogue's database cannot be used now; try again"
+_CONTENTION = frozenset({"40001", "40P01"})
+"""SQLSTATE of a serialization failure and a deadlock: nothing was written, and once more helps."""
+_OURS = ("22", "54")
+"""Classes of SQLSTATE that no repetition helps: a value out of range, one above a limit."""
+
+T = TypeVar("T")
 
 
 class Database:
@@ -53,11 +68,20 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = parse_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self._acquire_seconds_max: float | None
         if self.is_sqlite:
             self._readers = _sqlite_engine(self.url, READERS_MAX)
             self._writers = _sqlite_engine(self.url, 1)
+            self._acquire_seconds_max = None
         else:
-            self._readers = self._writers = _postgres_engine(self.url)
+            from catalog import postgres  # noqa: PLC0415 - its driver is not for those with SQLite
+
+            # A reader sees one state of the database, however many statements it takes.
+            self._readers = postgres.engine(
+                self.url, READERS_MAX, isolation_level="REPEATABLE READ"
+            )
+            self._writers = postgres.engine(self.url, WRITERS_MAX)
+            self._acquire_seconds_max = postgres.ACQUIRE_SECONDS_MAX
         self._file: tuple[int, int] | None = None
         """Device and inode of the SQLite file that the connections have open."""
 
@@ -84,7 +108,7 @@ class Database:
         """
         await self._see_file()
         with _translated():
-            async with self._readers.connect() as connection:
+            async with self._connected(self._readers) as connection:
                 yield connection
 
     @asynccontextmanager
@@ -92,17 +116,54 @@ class Database:
         """A transaction that may write; committed when the block ends well, else rolled back.
 
         Raises:
-            Unavailable: no connection could be had, or the database failed.
+            Unavailable: no connection could be had, or the database failed; as Interrupted where
+                nothing was written and the block may be run again, which `transact` does.
             IntegrityError: a unique constraint; for the caller to read.
         Durability: after the block, what it wrote survives a power cut.
         Cancellation: rolled back, unless the commit was already on its way.
         """
         await self._see_file()
-        with _translated():
-            async with self._writers.connect() as connection:
-                await connection.execution_options(**{_WRITER: True})
-                async with connection.begin():
-                    yield connection
+        is_committing = False
+        try:
+            with _translated():
+                async with self._connected(self._writers) as connection:
+                    await connection.execution_options(**{_WRITER: True})
+                    async with connection.begin():
+                        yield connection
+                        is_committing = True
+        except Interrupted as failure:
+            if is_committing and failure.may_be_committed:
+                raise Unavailable(_UNREACHABLE) from failure
+            raise
+
+    async def transact(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        """What `work` gives in a transaction that may write; run again where others interrupt it.
+
+        Two transactions may each hold what the other waits for, and Postgres ends one of them; or
+        the server is restarted under one that has not come to its commit.
+
+        Args:
+            work: leaves nothing behind but in the database.
+
+        Raises:
+            Unavailable, IntegrityError: as `write`; after the last attempt.
+        """
+        for attempt in range(1, ATTEMPTS_MAX):
+            try:
+                async with self.write() as connection:
+                    return await work(connection)
+            except Interrupted:
+                # Apart in time, or the same two would meet again.
+                await asyncio.sleep(random.uniform(0.005, 0.02) * 2**attempt)  # noqa: S311
+        async with self.write() as connection:
+            return await work(connection)
+
+    @asynccontextmanager
+    async def _connected(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+        async with contextlib.AsyncExitStack() as stack:
+            async with asyncio.timeout(self._acquire_seconds_max):
+                connection = await stack.enter_async_context(engine.connect())
+            yield connection
 
     async def _see_file(self) -> None:
         """See that SQLite's file is still where it was.
@@ -138,34 +199,6 @@ class Database:
             await self._writers.dispose()
 
 
-def parse_url(url: str) -> URL:
-    """The address with its async driver: `postgres://` and `postgresql://` alike mean asyncpg.
-
-    Raises:
-        ValueError: neither a Postgres address nor a SQLite file. The message does not repeat the
-        address: it
-            may hold a password.
-    """
-    try:
-        parsed = make_url(url)
-    except Exception as error:
-        raise ValueError("the catalogue's database address cannot be read") from error
-    match parsed.get_backend_name():
-        case "sqlite" if parsed.database and parsed.database != ":memory:":
-            return parsed.set(drivername="sqlite+aiosqlite")
-        case "postgresql" | "postgres":
-            return parsed.set(drivername="postgresql+asyncpg")
-        case _:
-            raise ValueError(
-                "the catalogue's database must be postgresql://… or a file, sqlite:///path/to/catalog.sqlite"
-            )
-
-
-def sqlite_url(path: Path) -> str:
-    """The address of a catalogue in a SQLite file."""
-    return URL.create("sqlite+aiosqlite", database=str(path)).render_as_string()
-
-
 def _sqlite_engine(url: URL, connections: int) -> AsyncEngine:
     engine = create_async_engine(
         url,
@@ -178,22 +211,6 @@ def _sqlite_engine(url: URL, connections: int) -> AsyncEngine:
     event.listen(engine.sync_engine, "connect", _set_pragmas)
     event.listen(engine.sync_engine, "begin", _begin)
     return engine
-
-
-def _postgres_engine(url: URL) -> AsyncEngine:
-    return create_async_engine(
-        url,
-        pool_size=10,
-        max_overflow=0,
-        pool_timeout=1.0,  # an exhausted pool is a quick 503, not a queue without end
-        pool_pre_ping=True,
-        connect_args={
-            "timeout": 5.0,
-            # Behind pgbouncer in transaction mode a prepared statement may be another's.
-            "statement_cache_size": 0,
-        },
-        hide_parameters=True,
-    )
 
 
 def _set_pragmas(connection: DBAPIConnection, _record: object) -> None:
@@ -217,6 +234,12 @@ def _translated() -> Iterator[None]:
     except IntegrityError:
         raise
     except DBAPIError as error:
+        state = getattr(error.orig, "sqlstate", None) or ""
+        if state.startswith(_OURS):
+            raise Broken(f"a statement that Postgres does not take (SQLSTATE {state})") from error
+        if state in _CONTENTION or error.connection_invalidated:
+            lost = error.connection_invalidated
+            raise Interrupted(_UNREACHABLE, may_be_committed=lost) from error
         raise Unavailable(_UNREACHABLE) from error
     except (PoolTimeoutError, OSError, TimeoutError) as error:
         raise Unavailable(_UNREACHABLE) from error

@@ -38,6 +38,18 @@ class Unavailable(CatalogFailure):
     """
 
 
+class Interrupted(Unavailable):
+    """The transaction came to no end through no fault of its own.
+
+    Attributes:
+        may_be_committed: it may be there all the same, if its commit was on its way.
+    """
+
+    def __init__(self, message: str, *, may_be_committed: bool) -> None:
+        super().__init__(message)
+        self.may_be_committed = may_be_committed
+
+
 class Broken(CatalogFailure):
     """An invariant of ours does not hold."""
 

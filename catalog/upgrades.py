@@ -16,7 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, event, pool, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from catalog.errors import NewerDatabase, Unavailable
 
@@ -40,12 +40,7 @@ async def upgrade(url: URL) -> list[str]:
     is_sqlite = url.get_backend_name() == "sqlite"
     # An engine of its own: one connection, a long wait for the lock, and no foreign keys, as
     # SQLite changes a table by building it anew and dropping the old one.
-    engine = create_async_engine(
-        url,
-        poolclass=pool.NullPool,
-        connect_args={"timeout": LOCK_SECONDS_MAX} if is_sqlite else {"statement_cache_size": 0},
-        hide_parameters=True,
-    )
+    engine = _sqlite_engine(url) if is_sqlite else _postgres_engine(url)
     if is_sqlite:
         event.listen(engine.sync_engine, "connect", _manual_transactions)
         event.listen(engine.sync_engine, "begin", _begin_immediate)
@@ -62,6 +57,21 @@ async def upgrade(url: URL) -> list[str]:
         ) from error
     finally:
         await engine.dispose()
+
+
+def _sqlite_engine(url: URL) -> AsyncEngine:
+    return create_async_engine(
+        url,
+        poolclass=pool.NullPool,
+        connect_args={"timeout": LOCK_SECONDS_MAX},
+        hide_parameters=True,
+    )
+
+
+def _postgres_engine(url: URL) -> AsyncEngine:
+    from catalog import postgres  # noqa: PLC0415 - its driver is not for those with SQLite
+
+    return postgres.engine(url, 0, seconds=LOCK_SECONDS_MAX)
 
 
 def head() -> str:

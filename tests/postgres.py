@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
+import psutil
 import pytest
 
 if TYPE_CHECKING:
@@ -143,6 +144,13 @@ class PostgresServer:
             self._process.send_signal(signal.SIGQUIT if crash else signal.SIGINT)
             self._process.wait(START_SECONDS_MAX)
             self._process = None
+
+    def processes(self) -> list[psutil.Process]:
+        """Its process and those that it has for its connections; none of a server not ours."""
+        if self._process is None:
+            return []
+        process = psutil.Process(self._process.pid)
+        return [process, *process.children()]
 
     def _takes_connections(self) -> bool:
         try:

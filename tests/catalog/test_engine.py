@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from catalog import Catalog, Unavailable, sqlite_url
-from catalog.engine import parse_url
+from catalog.addresses import parse_url
 
 WRITER = """
 import asyncio, json, sys

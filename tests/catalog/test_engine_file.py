@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from catalog import Catalog
-from catalog.engine import sqlite_url
+from catalog.addresses import sqlite_url
 from catalog.errors import Unavailable
 from catalog.run_creation import NewRun
 
