@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ingest.refusals import LineError
 
 JSON = "application/json"
+REJECTED_HEADER = "X-Charon-Rejected"
 SERVER = "charon"
 """The header `Server`: aiohttp's own names its version and Python's to anyone who asks."""
 
@@ -133,11 +134,17 @@ class RequestRefused(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.is_last = is_last
 
+    @property
+    def retry_after(self) -> str | None:
+        """The header's text, where there is one."""
+        seconds = self.retry_after_seconds
+        return None if seconds is None else str(max(1, math.ceil(seconds)))
+
     def response(self) -> web.Response:
         """The answer on the wire."""
         response = error_response(self.code, self.message, self.details)
-        if self.retry_after_seconds is not None:
-            response.headers["Retry-After"] = str(max(1, math.ceil(self.retry_after_seconds)))
+        if (after := self.retry_after) is not None:
+            response.headers["Retry-After"] = after
         if self.is_last:
             response.force_close()
         return response
@@ -200,6 +207,24 @@ def stored_response(
     is_repeat: bool = False,
 ) -> web.Response:
     """The 200 of a request: what was accepted, and what was refused line by line."""
+    body = stored_body(accepted, rejected, errors, hint=hint, is_repeat=is_repeat)
+    response = web.Response(body=body, content_type=JSON)
+    if rejected:
+        response.headers[REJECTED_HEADER] = str(rejected)
+    return response
+
+
+def stored_body(
+    accepted: int,
+    rejected: int,
+    errors: Sequence[LineError] = (),
+    *,
+    hint: str | None = None,
+    is_repeat: bool = False,
+) -> bytes:
+    """The JSON body of a 200."""
+    if not (errors or is_repeat or hint):
+        return b'{"accepted":%d,"rejected":%d,"errors":[]}' % (accepted, rejected)
     body: dict[str, Any] = {
         "accepted": accepted,
         "rejected": rejected,
@@ -209,10 +234,7 @@ def stored_response(
         body["hint"] = hint
     if is_repeat:
         body["repeat"] = True
-    response = web.Response(body=orjson.dumps(body), content_type=JSON)
-    if rejected:
-        response.headers["X-Charon-Rejected"] = str(rejected)
-    return response
+    return orjson.dumps(body)
 
 
 def error_list(errors: Sequence[LineError]) -> list[dict[str, object]]:

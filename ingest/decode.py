@@ -7,8 +7,7 @@ line, and one parsed slice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ingest.decode_data import DataDecoder
 from ingest.decode_frames import Frames
@@ -18,6 +17,7 @@ from ingest.decode_json import parse_block, parse_lines
 from ingest.decode_lines import START_BYTES, LineCutter, LongLine
 from ingest.decode_logs import LogsDecoder
 from ingest.decode_metrics import MetricsDecoder
+from ingest.decode_quick import quick_metrics
 from ingest.decode_rows import DAY_MS, Tally
 from ingest.decode_shapes import ShapeCache
 from ingest.refusals import WHOLE_LINE, LineError, Reason
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from schema.columns import Chunks
     from schema.ids import RunId, TenantId
 
-__all__ = ["Decoded", "Decoder", "LineError", "ShapeCache"]
+__all__ = ["Decoded", "Decoder", "LineError", "ShapeCache", "decode_whole"]
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(NamedTuple):
     """What a body came to.
 
     Attributes:
@@ -156,6 +155,27 @@ class Decoder:
                 self._rows.add(enumerate(values, part.first_line))
             else:
                 self._rows.add(parse_lines(part, refusals))
+
+
+def decode_whole(
+    body: bytes,
+    kind: StreamKind,
+    tenant: TenantId,
+    project: str,
+    run_id: RunId,
+    *,
+    now_ms: int,
+    shapes: ShapeCache,
+    strict: bool = False,
+) -> Decoded:
+    """Decode a body that is all there: an ordinary one of metrics quickly, else by a `Decoder`."""
+    if kind is StreamKind.METRICS:
+        chunks = quick_metrics(body, tenant, project, run_id, now_ms=now_ms, shapes=shapes)
+        if chunks is not None:
+            return Decoded((chunks,), chunks.row_count, 0, (), 0, 0, None)
+    decoder = Decoder(kind, tenant, project, run_id, now_ms=now_ms, shapes=shapes, strict=strict)
+    decoder.feed(body, is_last=True)
+    return decoder.finish()
 
 
 def _start_of(block: Block | LongLine) -> bytes:

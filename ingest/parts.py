@@ -17,6 +17,7 @@ from buffer.writeahead import WriteAheadBuffer
 from catalog import Catalog, Unavailable
 from catalog.engine import Database
 from ingest import appkeys
+from ingest.accounting import Accounting
 from ingest.admission import Admission
 from ingest.api_runs import run_routes
 from ingest.app import make_app
@@ -164,8 +165,7 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         ),
         keys=IdempotencyKeys(seconds=settings.repeat_seconds),
         shapes=ShapeCache(),
-        metrics=metrics,
-        refused=refused,
+        accounting=Accounting(metrics, refused),
         body_bytes_max=settings.body_bytes_max,
         body_seconds_max=settings.body_seconds_max,
     )

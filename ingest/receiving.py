@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING
 
 from buffer.frame import Submission
 from ingest.answers import Code, RequestRefused, error_list, stored_response
-from ingest.decode import Decoder
+from ingest.decode import Decoder, decode_whole
 from ingest.intake import Body
-from ingest.refused_ring import RefusedLine
 from ingest.request_headers import addressee, idempotency_key, is_strict
 from schema.ids import TenantId
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from ingest.accounting import Accounting
     from ingest.admission import Admission, Reservation
     from ingest.auth import Authenticator
     from ingest.decode import Decoded, ShapeCache
-    from ingest.metrics import WorkerMetrics
-    from ingest.refused_ring import RefusedRing
     from ingest.request_headers import Addressee
     from ingest.runs_directory import RunsDirectory
     from ingest.storing import IdempotencyKeys, Storing
@@ -62,8 +60,7 @@ class Receiver:
         storing: Storing,
         keys: IdempotencyKeys,
         shapes: ShapeCache,
-        metrics: WorkerMetrics,
-        refused: RefusedRing,
+        accounting: Accounting,
         body_bytes_max: int,
         body_seconds_max: float,
     ) -> None:
@@ -73,8 +70,7 @@ class Receiver:
         self._storing = storing
         self._keys = keys
         self._shapes = shapes
-        self._metrics = metrics
-        self._refused = refused
+        self._accounting = accounting
         self._body_bytes_max = body_bytes_max
         self._body_seconds_max = body_seconds_max
         self._turn = asyncio.Lock()
@@ -95,35 +91,41 @@ class Receiver:
         strict = is_strict(request)
         key = idempotency_key(request.headers)
         body = Body(request, bytes_max=self._body_bytes_max, seconds_max=self._body_seconds_max)
-        decoder = Decoder(
-            kind,
-            tenant,
-            await self._runs.project(tenant, to.run_id, to.project),
-            to.run_id,
-            now_ms=time.time_ns() // 1_000_000,
-            shapes=self._shapes,
-            strict=strict,
-        )
-        digest = _digest_of_headers(tenant, kind, to, is_strict=strict)
+        project = await self._runs.project(tenant, to.run_id, to.project)
+        now_ms = time.time_ns() // 1_000_000
+        digest = digest_of_head(tenant, kind, to, is_strict=strict)
         async with self._admission.admit(body.known_size) as reservation:
             start, is_whole = await _start_of(body, reservation)
             digest.update(start)
+            decoder = None
             if not is_whole:
+                shapes = self._shapes
+                decoder = Decoder(
+                    kind, tenant, project, to.run_id, now_ms=now_ms, shapes=shapes, strict=strict
+                )
                 await _decode_pieces(start, body, reservation, decoder, digest, self._turn)
             name = digest.digest()
             if key is not None:
                 self._keys.check(tenant, key, name)
             former = await self._storing.former(name)
             if former is not None:
-                self._metrics.count("repeats")
+                self._accounting.repeated()
                 return stored_response(former.accepted, former.rejected, is_repeat=True)
-            if is_whole:
-                decoder.feed(start, is_last=True)
+            if decoder is not None:
+                decoded = decoder.finish()
+            else:
+                decoded = decode_whole(
+                    start,
+                    kind,
+                    tenant,
+                    project,
+                    to.run_id,
+                    now_ms=now_ms,
+                    shapes=self._shapes,
+                    strict=strict,
+                )
             del start  # only the columns are kept while the rows are made durable
-            decoded = decoder.finish()
-            self._count(kind, decoded, body.size)
-            if decoded.errors:
-                asyncio.get_running_loop().call_soon(self._keep_refused, tenant, kind, to, decoded)
+            self._accounting.decoded(tenant, kind, to, decoded, body.size)
             if strict and decoded.rejected:
                 raise RequestRefused(
                     Code.PROCESSING_FAILED,
@@ -133,8 +135,7 @@ class Receiver:
             if key is not None:
                 self._keys.use(tenant, key, name)
             response = await self._store(request, decoded, name, reservation.size)
-        self._metrics.count("rows_accepted", decoded.accepted, stream=kind.name.lower())
-        self._metrics.observe("request_seconds", time.perf_counter() - started)
+        self._accounting.stored(kind, decoded.accepted, started)
         return response
 
     async def _store(
@@ -150,29 +151,8 @@ class Receiver:
             receipt.accepted, receipt.rejected, decoded.errors, is_repeat=receipt.is_repeat
         )
 
-    def _keep_refused(
-        self, tenant: TenantId, kind: StreamKind, to: Addressee, decoded: Decoded
-    ) -> None:
-        now_ms, stream = time.time_ns() // 1_000_000, kind.name.lower()
-        lines = [
-            RefusedLine(now_ms, stream, to.run_id, to.project, error, text)
-            for error, text in zip(decoded.errors, decoded.refused_lines, strict=True)
-        ]
-        self._refused.add(tenant, lines)
 
-    def _count(self, kind: StreamKind, decoded: Decoded, size: int) -> None:
-        stream = kind.name.lower()
-        count = self._metrics.count
-        count("body_bytes", size, stream=stream)
-        if decoded.rejected:
-            count("refusals", decoded.rejected, stream=stream)
-        if decoded.unknown_fields:
-            count("unknown_fields", decoded.unknown_fields, stream=stream)
-        if decoded.future_rows:
-            count("future_rows", decoded.future_rows, stream=stream)
-
-
-def _digest_of_headers(
+def digest_of_head(
     tenant: TenantId, kind: StreamKind, to: Addressee, *, is_strict: bool
 ) -> hashlib.blake2b:
     """The digest of a request, its body still to come.

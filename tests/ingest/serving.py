@@ -14,6 +14,7 @@ from aiohttp import web
 
 from catalog.key_records import KeyRecord
 from ingest import appkeys
+from ingest.accounting import Accounting
 from ingest.admission import Admission
 from ingest.app import make_app
 from ingest.auth import Authenticator
@@ -243,8 +244,7 @@ async def serving(
         ),
         keys=IdempotencyKeys(seconds=600),
         shapes=ShapeCache(),
-        metrics=metrics,
-        refused=refused,
+        accounting=Accounting(metrics, refused),
         body_bytes_max=body_bytes_max,
         body_seconds_max=body_seconds_max,
     )
