@@ -6,13 +6,15 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run test chaos simulate lint format demo clean help
+.PHONY: run test chaos simulate loadtest loadtest-ceiling bench bench-peers bench-all lint format demo clean help
 
 help:
 	@echo "make run    serve on port 3003, everything embedded, data in ./charon-data"
 	@echo "make test   lint and the whole test suite"
 	@echo "make simulate SEEDS=10000   the buffer against crashes, bad disks and a bad ClickHouse"
 	@echo "make chaos MINUTES=10   real processes killed, disks filled, ClickHouse behind bad wires"
+	@echo "make loadtest SCENARIO=steady RATE=2000 DURATION=60   load a throw-away server, or HOST= KEY= CLICKHOUSE="
+	@echo "make bench  how fast the parts and the whole are here, against the stored figures"
 	@echo "make lint   ruff, mypy, import arrows"
 	@echo "make demo   a small training run through the SDK, read back and checked"
 	@echo "make format write what ruff would have"
@@ -35,6 +37,19 @@ MINUTES ?= 5
 chaos: $(INSTALLED_DEV)
 	CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos -s --durations=0 \
 		--timeout=$$((60 * $(MINUTES) + 1800))
+
+# docs/benchmarks.md says what each scenario does. Exit status: 1 means lost rows or failures.
+SCENARIO ?= steady
+GENERATOR ?= locust
+PROCESSES ?= 1
+loadtest: $(INSTALLED_DEV)
+	@$(BIN)/python -m loadtest.run $(SCENARIO) --generator $(GENERATOR) --processes $(PROCESSES) \
+		$(if $(RATE),--rate $(RATE)) $(if $(DURATION),--duration $(DURATION)) $(if $(OUT),--out $(OUT)) \
+		$(if $(WORKERS),--workers $(WORKERS)) $(if $(CONNECTIONS),--connections $(CONNECTIONS)) \
+		$(if $(HOST),--host $(HOST) --key $(KEY) --clickhouse $(CLICKHOUSE))
+
+loadtest-ceiling: $(INSTALLED_DEV)
+	@$(BIN)/python -m loadtest.run $(SCENARIO) --generator $(GENERATOR) --processes $(PROCESSES) --ceiling
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

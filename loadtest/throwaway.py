@@ -214,10 +214,10 @@ class Server:
 
 
 @contextmanager
-def throwaway_server(**settings: str) -> Iterator[Server]:
+def throwaway_server(*, workers: int = 1, **settings: str) -> Iterator[Server]:
     """A started server whose data is deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="charon-") as directory:
-        server = Server(Path(directory) / "data", settings)
+        server = Server(Path(directory) / "data", settings, workers)
         try:
             server.start()
             yield server

@@ -44,6 +44,10 @@ ENTRANCES = {
     "ingest.prepare",
     "loadtest.demo",
     "loadtest.closed_loop",
+    "loadtest.run",
+    "loadtest.locustfile",
+    "loadtest.sockets",
+    "loadtest.stub",
     "loadtest.oracle",  # what tests under load judge by
     "schema.native",  # the general codec: what blocks are tested against, in both directions
 }

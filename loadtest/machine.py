@@ -1,0 +1,61 @@
+"""What figures were taken on, and what the kernel says of a process."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PACKAGES = ("charon", "uvloop", "aiohttp", "httptools", "orjson", "chdb-core", "locust")
+
+
+def facts() -> dict[str, Any]:
+    """The machine and the versions, for the head of a report."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "versions": {name: version for name in _PACKAGES if (version := _version(name))},
+    }
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far, user and system, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def memory_mib(pid: int, what: str = "VmRSS") -> float:
+    """Resident memory of a process; `what` may be VmHWM, the most it ever was."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def pin(pid: int, core: int) -> None:
+    """Keep every thread of a process on one core."""
+    subprocess.run(
+        ["taskset", "--all-tasks", "-cp", str(core), str(pid)], check=True, capture_output=True
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()

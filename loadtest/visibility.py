@@ -1,0 +1,106 @@
+"""How long an acknowledged row takes until a reader of ClickHouse sees it, measured with markers.
+
+Beside the load a thread posts one point at a time to a run of its own, and looks for it in
+ClickHouse ten times a second. A figure is therefore up to a tenth of a second too long.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from loadtest.histogram import Histogram
+from loadtest.target import TargetUnusable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from loadtest.target import Target
+
+MARKER_SECONDS = 0.3
+LOOK_SECONDS = 0.1
+WAIT_SECONDS_MAX = 30.0
+
+
+class Visibility:
+    """Measures while it is entered; `seconds` holds what was found.
+
+    Attributes:
+        lags: milliseconds from acknowledgement to visibility.
+        lost: markers that were acknowledged and not seen when the measuring ended.
+    """
+
+    def __init__(self, target: Target, project: str, run: int) -> None:
+        self.lags = Histogram()
+        self.lost = 0
+        self._target = target
+        self._project = f"{project}-markers"
+        self._run = run
+        self._waiting: list[tuple[int, float]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._measure, name="visibility", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wait for the last markers."""
+        self._stop.set()
+        self._thread.join(WAIT_SECONDS_MAX + 60)
+
+    def _measure(self) -> None:
+        step, next_marker = 1, 0.0
+        deadline = None
+        while True:
+            now = time.monotonic()
+            if self._stop.is_set():
+                deadline = deadline or now + WAIT_SECONDS_MAX
+                if not self._waiting or now > deadline:
+                    self.lost = len(self._waiting)
+                    return
+            elif now >= next_marker and self._post(step):
+                self._waiting.append((step, time.monotonic()))
+                step, next_marker = step + 1, now + MARKER_SECONDS
+            if self._waiting:
+                self._look()
+            time.sleep(LOOK_SECONDS)
+
+    def _post(self, step: int) -> bool:
+        line = {"time": time.time_ns() // 10**6, "step": step, "data": {"marker": float(step)}}
+        request = urllib.request.Request(
+            f"{self._target.url}/ingest/metrics",
+            data=json.dumps(line).encode(),
+            headers={
+                "Authorization": f"Bearer {self._target.key}",
+                "X-Run-Id": str(self._run),
+                "X-Project-Name": self._project,
+                "Content-Type": "application/x-ndjson",
+            },
+        )
+        with suppress(OSError), urllib.request.urlopen(request, timeout=30) as answer:
+            return bool(answer.status == 200)
+        return False
+
+    def _look(self) -> None:
+        query = (
+            f"SELECT max(step) FROM mlop_metrics WHERE projectName = '{self._project}' "
+            f"AND runId = {self._run}"
+        )
+        with suppress(TargetUnusable):
+            seen = float(self._target.sql(query)[0][0] or 0)
+            now = time.monotonic()
+            for step, acknowledged in self._waiting:
+                if step <= seen:
+                    self.lags.add(1e3 * (now - acknowledged))
+            self._waiting = [entry for entry in self._waiting if entry[0] > seen]
