@@ -9,9 +9,6 @@ from sqlalchemy import URL, make_url
 if TYPE_CHECKING:
     from pathlib import Path
 
-POOLER_PARAMETER = "pgbouncer"
-"""Prisma's word in an address for a pooler in transaction mode; an existing deployment has it."""
-
 
 def parse_url(url: str) -> URL:
     """The address with its async driver: `postgres://` and `postgresql://` alike mean asyncpg.
@@ -39,15 +36,3 @@ def parse_url(url: str) -> URL:
 def sqlite_url(path: Path) -> str:
     """The address of a catalogue in a SQLite file."""
     return URL.create("sqlite+aiosqlite", database=str(path)).render_as_string()
-
-
-def has_pooler(url: URL) -> bool:
-    """Whether the address says that a pooler in transaction mode stands between."""
-    return str(url.query.get(POOLER_PARAMETER, "")).lower() in {"true", "1", "yes"}
-
-
-def with_pooler(url: str) -> str:
-    """The address with that word in it."""
-    if f"{POOLER_PARAMETER}=" in url:
-        return url
-    return f"{url}{'&' if '?' in url else '?'}{POOLER_PARAMETER}=true"

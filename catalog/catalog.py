@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from catalog.addresses import parse_url, with_pooler
+from catalog.addresses import parse_url
 from catalog.alerts import Alerts
 from catalog.clock import WallClock, wall_ms
 from catalog.engine import Database
@@ -49,16 +49,15 @@ class Catalog:
 
         Args:
             url: `sqlite+aiosqlite:////absolute/path` (see `catalog.sqlite_url`) or
-                `postgresql://…`, with `?pgbouncer=true` where a pooler in transaction mode stands
-                between.
-            direct_url: an address with none; that it is needed says that there is one.
+                `postgresql://…`; of a pooler in transaction mode too.
+            direct_url: needed where `url` is a pooler's: the server's own.
             clock: gives now in ms; a test hands in its own.
 
         Raises:
             ValueError: the address is neither. Unavailable: the SQLite file cannot be made or
             opened.
         """
-        database = Database(url if direct_url is None else with_pooler(url))
+        database = Database(url)
         await database.prepare()
         return cls(
             database, clock, direct_url=None if direct_url is None else parse_url(direct_url)

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from catalog import Catalog, Unavailable
-from catalog.addresses import parse_url, with_pooler
+from catalog.addresses import parse_url
 from catalog.engine import ATTEMPTS_MAX, READERS_MAX
 from catalog.errors import Broken, Interrupted
 from catalog.postgres import ACQUIRE_SECONDS_MAX, connect
@@ -198,7 +198,7 @@ async def test_an_address_may_hold_what_libpq_and_prisma_put_there(postgres_url)
         name = (await connection.execute(text("SHOW application_name"))).scalar_one()
     assert name == "charon"
     await catalog.close()
-    connection = await connect(parse_url(with_pooler(address)))
+    connection = await connect(parse_url(address))
     assert await connection.fetchval("SHOW search_path") == "public"
     await connection.close()
 
