@@ -39,6 +39,7 @@ async def record_event(
     *,
     now_ms: int,
     metadata: str | None = None,
+    actor_id: str | None = None,
     api_key_id: str | None = None,
 ) -> None:
     """Adds an event, in the transaction that changes the status."""
@@ -49,6 +50,7 @@ async def record_event(
             to_status=to_status,
             source=source,
             metadata=metadata,
+            actor_id=actor_id,
             api_key_id=api_key_id,
             created_at_ms=now_ms,
         )

@@ -11,7 +11,7 @@ from catalog.documents import checked_text, merged_deep, parse_object
 from catalog.run_events import record_event
 from catalog.run_records import document_of
 from catalog.statuses import Source, Status, transition
-from catalog.tables import runs
+from catalog.tables import run_triggers, runs
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -39,6 +39,7 @@ async def apply_status(
     source: Source,
     *,
     now_ms: int,
+    actor_id: str | None = None,
     api_key_id: str | None = None,
 ) -> bool:
     """Writes the status that the rule allows, and its event. The run must be locked.
@@ -73,6 +74,7 @@ async def apply_status(
             source,
             now_ms=now_ms,
             metadata=metadata,
+            actor_id=actor_id,
             api_key_id=api_key_id,
         )
     return True
@@ -81,8 +83,17 @@ async def apply_status(
 async def reopen(
     connection: AsyncConnection, run: RunHead, *, now_ms: int, api_key_id: str | None
 ) -> None:
-    """A resumed run runs again; one that runs stays as it is."""
+    """A resumed run runs again; one that runs stays as it is.
+
+    What was asked of the run before it ended is void: a cancellation that came too late does not
+    stop its next life. One that waits for a run that still runs stands, whoever joins it.
+    """
     if run.status is not Status.RUNNING:
+        await connection.execute(
+            update(run_triggers)
+            .where(run_triggers.c.run_id == run.id, run_triggers.c.consumed_at_ms.is_(None))
+            .values(consumed_at_ms=now_ms)
+        )
         await apply_status(
             connection,
             run,

@@ -148,6 +148,15 @@ heartbeats = Table(
     Column("last_seen_at_ms", BigInteger, nullable=False),
 )
 
+arrivals = Table(
+    "charon_arrivals",  # of rows, by our clock; a run may send them and no heartbeats
+    metadata,
+    Column(
+        "run_id", BigInteger, ForeignKey("charon_runs.id"), primary_key=True, autoincrement=False
+    ),
+    Column("last_received_at_ms", BigInteger, nullable=False),
+)
+
 alerts = Table(
     "charon_alerts",
     metadata,

@@ -15,7 +15,7 @@ from catalog.sqid import sqid_of
 from ingest.api_answers import API
 from ingest.api_bodies import CreateBody, ResumeBody
 from ingest.api_calls import with_body
-from ingest.appkeys import RUNS, SETTINGS
+from ingest.appkeys import HEARTBEATS, RUNS, SETTINGS
 
 if TYPE_CHECKING:
     from catalog.run_creation import OpenedRun
@@ -43,7 +43,7 @@ async def create(call: Call[CreateBody]) -> dict[str, Any]:
     except NotJson as error:
         raise Invalid("Invalid JSON format in request body") from error
     run = opened.run
-    call.request.app[RUNS].learn(call.tenant, run.id, run.project)
+    _expect(call.request, opened)
     is_fork = not opened.is_resumed and run.forked_from_run_id is not None
     return _answer(call.request, opened) | {
         "forkedFromRunId": run.forked_from_run_id if is_fork else None,
@@ -69,7 +69,7 @@ async def resume(call: Call[ResumeBody]) -> dict[str, Any]:
         opened = await runs.resume_by_external_id(
             call.tenant, body.external_id, body.project_name, api_key_id=key_id
         )
-    call.request.app[RUNS].learn(call.tenant, opened.run.id, opened.run.project)
+    _expect(call.request, opened)
     return _answer(call.request, opened)
 
 
@@ -93,6 +93,13 @@ def _fork(body: CreateBody) -> ForkRequest | None:
         inherits_config=body.inherit_config is not False,
         inherits_tags=body.inherit_tags is True,
     )
+
+
+def _expect(request: web.Request, opened: OpenedRun) -> None:
+    """The run's rows and heartbeats are next: they need ask nobody."""
+    run = opened.run
+    request.app[RUNS].learn(run.tenant, run.id, run.project)
+    request.app[HEARTBEATS].learn(run.tenant, run.id, run.status)
 
 
 def _answer(request: web.Request, opened: OpenedRun) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from catalog.run_status import StatusRequest
 from ingest.api_answers import API, iso_time
 from ingest.api_bodies import ConfigBody, LogNameBody, StatusBody, TagsBody
 from ingest.api_calls import with_body, with_key
+from ingest.appkeys import HEARTBEATS
 
 if TYPE_CHECKING:
     from catalog.run_events import RunEvent
@@ -31,6 +32,7 @@ async def update_status(call: Call[StatusBody]) -> dict[str, Any]:
         status_updated_at_ms=body.status_updated,
     )
     await call.catalog.runs.update_status(call.tenant, body.run_id, request, api_key_id=call.key.id)
+    call.request.app[HEARTBEATS].forget(call.tenant, body.run_id)
     return SUCCESS
 
 

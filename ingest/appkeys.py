@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ingest.admission import Admission
     from ingest.auth import Authenticator
     from ingest.health import Health
+    from ingest.heartbeats import HeartbeatBoard
     from ingest.metrics import WorkerMetrics
     from ingest.reader import Reader
     from ingest.receiving import Receiver
@@ -31,6 +32,7 @@ AUTH: web.AppKey[Authenticator] = web.AppKey("auth")
 """`await request.app[AUTH].authenticate(request.headers.get("Authorization"))` gives the tenant."""
 BUFFER: web.AppKey[WriteAheadBuffer] = web.AppKey("buffer")
 CATALOG: web.AppKey[Catalog] = web.AppKey("catalog")
+HEARTBEATS: web.AppKey[HeartbeatBoard] = web.AppKey("heartbeats")
 RUNS: web.AppKey[RunsDirectory] = web.AppKey("runs")
 READER: web.AppKey[Reader] = web.AppKey("reader")
 """Bounded reads from ClickHouse; never on the path of an ingest request."""

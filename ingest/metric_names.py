@@ -31,6 +31,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("auth_unchecked", _C, "requests", "unknown keys that could not be looked up"),
     Metric("key_lookup_failures", _C, "lookups", "look-ups of keys that the catalogue failed"),
     Metric("run_lookup_failures", _C, "lookups", "look-ups of runs that the catalogue failed"),
+    Metric("heartbeat_failures", _C, "tries", "heartbeats of runs that the catalogue failed"),
+    Metric("runs_cancelled", _C, "runs", "runs cancelled from outside"),
     Metric("http_malformed", _C, "requests", "what was no HTTP request"),
     Metric("header_timeouts", _C, "connections", "connections that sent no whole request in time"),
     Metric("answers_abandoned", _C, "connections", "connections that did not read their answers"),

@@ -24,6 +24,7 @@ from ingest.app import make_app
 from ingest.auth import Authenticator
 from ingest.decode import ShapeCache
 from ingest.health import Health
+from ingest.heartbeats import HeartbeatBoard
 from ingest.layout import Layout
 from ingest.metrics import WorkerMetrics
 from ingest.reader import Reader
@@ -92,6 +93,7 @@ class Parts:
     buffer: WriteAheadBuffer
     catalog: Catalog
     health: Health
+    heartbeats: HeartbeatBoard
     metrics: WorkerMetrics
     reader: Reader
     sink: ClickHouseSink
@@ -133,6 +135,9 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         metrics=metrics,
     )
     runs = RunsDirectory(catalog.runs, metrics)
+    heartbeats = HeartbeatBoard(
+        catalog.heartbeats, catalog.triggers.carry_out, runs.take_active, metrics
+    )
     app = make_app(more_routes=run_routes(), on_broken=on_broken)
     status = StatusBoard(
         config.layout.status,
@@ -147,6 +152,7 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
     app[appkeys.BUFFER] = buffer
     app[appkeys.CATALOG] = catalog
     app[appkeys.RUNS] = runs
+    app[appkeys.HEARTBEATS] = heartbeats
     app[appkeys.READER] = reader
     app[appkeys.ADMISSION] = admission
     app[appkeys.METRICS] = metrics
@@ -169,7 +175,9 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         body_bytes_max=settings.body_bytes_max,
         body_seconds_max=settings.body_seconds_max,
     )
-    return Parts(app, auth, admission, buffer, catalog, health, metrics, reader, sink, status)
+    return Parts(
+        app, auth, admission, buffer, catalog, health, heartbeats, metrics, reader, sink, status
+    )
 
 
 def buffer_options(settings: Settings) -> BufferOptions:

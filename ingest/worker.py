@@ -72,6 +72,7 @@ class Worker:
                 for name, run in (
                     ("auth", parts.auth.run),
                     ("health", parts.health.run),
+                    ("heartbeats", parts.heartbeats.run),
                     ("status", parts.status.run),
                 )
             ]
@@ -133,6 +134,7 @@ class Worker:
         await _step("last_numbers", parts.status.write(), STEP_SECONDS_MAX)
         await _step("close_reader", parts.reader.close(), STEP_SECONDS_MAX)
         await _step("close_sink", parts.sink.close(), STEP_SECONDS_MAX)
+        await _step("heartbeats", parts.heartbeats.close(), STEP_SECONDS_MAX)
         await _step("close_catalogue", parts.catalog.close(), STEP_SECONDS_MAX)
 
     def _orphaned(self) -> None:

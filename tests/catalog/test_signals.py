@@ -1,4 +1,4 @@
-"""Log names, heartbeats and alerts: what a process says of its run while it runs."""
+"""Log names and alerts: what a process says of its run while it runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import pytest
 from sqlalchemy import func, select
 
 from catalog.alerts import Alert
-from catalog.errors import NotFound, TooLong, Unavailable
-from catalog.run_status import StatusRequest
-from catalog.statuses import Status
-from catalog.tables import alerts, heartbeats, log_names
+from catalog.errors import NotFound, TooLong
+from catalog.tables import alerts, log_names
 
 
 @pytest.fixture
@@ -60,41 +58,6 @@ async def test_names_of_one_run_registered_by_many_ranks_at_once(tenant, run_id)
         )
     )
     assert len(await rows(tenant.catalog, log_names)) == 2
-
-
-async def test_a_heartbeat_is_noted_once_in_thirty_seconds_and_tells_the_status(tenant, run_id):
-    start = tenant.clock.now_ms
-
-    async def seen_after(seconds: float) -> int:
-        tenant.clock.now_ms = start + int(seconds * 1000)
-        assert (await tenant.catalog.heartbeats.beat(tenant.id, run_id)).status is Status.RUNNING
-        ((_, last_seen_at_ms),) = await rows(tenant.catalog, heartbeats)
-        return last_seen_at_ms - start
-
-    assert [await seen_after(s) for s in (0, 4, 29.999, 30, 34, 59.999, 60)] == [
-        0,
-        0,
-        0,
-        30_000,
-        30_000,
-        30_000,
-        60_000,
-    ]
-    await tenant.catalog.runs.update_status(tenant.id, run_id, StatusRequest(Status.CANCELLED))
-    assert (await tenant.catalog.heartbeats.beat(tenant.id, run_id)).status is Status.CANCELLED
-
-
-async def test_a_heartbeat_that_cannot_be_noted_is_answered_all_the_same(
-    tenant, run_id, monkeypatch
-):
-    failure = Unavailable("busy")
-
-    async def refuse(_run_id: int, _now_ms: int) -> None:
-        raise failure
-
-    monkeypatch.setattr(tenant.catalog.heartbeats, "_note", refuse)
-    beat = await tenant.catalog.heartbeats.beat(tenant.id, run_id)
-    assert (beat.status, beat.failure) == (Status.RUNNING, failure)
 
 
 async def test_an_alert_is_kept(tenant, run_id):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from ingest.api_runs import run_routes
 from ingest.app import make_app
 from ingest.auth import Authenticator
 from ingest.health import Health
+from ingest.heartbeats import HeartbeatBoard
 from ingest.metrics import WorkerMetrics
 from ingest.runs_directory import RunsDirectory
 from ingest.settings import Settings
@@ -120,7 +122,10 @@ async def running_api(tmp_path: Path, **settings: Any) -> AsyncIterator[Api]:
     app[appkeys.SETTINGS] = options
     app[appkeys.CATALOG] = catalog
     app[appkeys.METRICS] = metrics
-    app[appkeys.RUNS] = RunsDirectory(catalog.runs, metrics)
+    runs = app[appkeys.RUNS] = RunsDirectory(catalog.runs, metrics)
+    board = app[appkeys.HEARTBEATS] = HeartbeatBoard(
+        catalog.heartbeats, catalog.triggers.carry_out, runs.take_active, metrics, wall_ms=clock
+    )
     app[appkeys.AUTH] = Authenticator(catalog.keys, metrics)
     app[appkeys.ADMISSION] = Admission(
         inflight_bytes_max=options.inflight_bytes_max, body_bytes_max=options.body_bytes_max
@@ -130,6 +135,9 @@ async def running_api(tmp_path: Path, **settings: Any) -> AsyncIterator[Api]:
     )
     server = TestServer(app)
     await server.start_server(auto_decompress=False)
+    beating = asyncio.create_task(board.run())
     async with TestClient(server) as client:
         yield Api(client, catalog, clock, key.secret, organisation.id, other_key.secret)
+    beating.cancel()
+    await asyncio.wait([beating])
     await catalog.close()
