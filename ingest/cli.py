@@ -12,6 +12,7 @@ from ingest.cli_options import AsJson
 from ingest.cli_output import print_json
 from ingest.cli_quarantine import quarantine
 from ingest.cli_reconcile import reconcile
+from ingest.cli_runs import runs
 from ingest.cli_serve import serve
 from ingest.cli_tables import migrate, sql
 from ingest.cli_wal import wal
@@ -28,6 +29,7 @@ app.command()(migrate)
 app.command()(clickhouse)
 app.add_typer(orgs, name="orgs")
 app.add_typer(keys, name="keys")
+app.add_typer(runs, name="runs")
 app.command()(sql)
 app.command()(doctor)
 app.command()(reconcile)
