@@ -102,7 +102,7 @@ class Keys:
             async with self._database.write() as connection:
                 await connection.execute(insert_key(self._database, new))
         except IntegrityError as error:
-            raise NotFound("no such organisation; `charon orgs ls` shows all") from error
+            raise NotFound("no such organisation; `charon orgs list` shows all") from error
         return new
 
     async def list(self, organisation_id: str | None = None) -> list[KeyRecord]:

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-KEY_PLACE = "<the key shown at the first start>"
+KEY_PLACE = "<a key>"
 
 
-def banner(*, address: str, data_dir: str, workers: int, clickhouse: str, key: str | None) -> str:
+def banner(
+    *,
+    address: str,
+    data_dir: str,
+    workers: int,
+    clickhouse: str,
+    key: str | None,
+    is_ingest_only: bool = False,
+) -> str:
     """The text, with the key when one was made: it is shown here and never again."""
+    if is_ingest_only:
+        lines = [f"export PLUTO_URL_INGEST={address}", "", "Keys and all else are Pluto's own."]
+    else:
+        lines = [
+            *export_lines(address, key or KEY_PLACE),
+            "",
+            "The key is shown this once; only its hash is stored."
+            if key
+            else "No key, or lost it? Make one: charon keys create NAME",
+        ]
     return "\n".join(
         [
             "",
@@ -17,11 +35,7 @@ def banner(*, address: str, data_dir: str, workers: int, clickhouse: str, key: s
             "",
             "Point the SDK here:",
             "",
-            *export_lines(address, key or KEY_PLACE),
-            "",
-            "The key is shown this once; only its hash is stored."
-            if key
-            else "Lost the key? Make another: charon keys create NAME",
+            *lines,
             "",
         ]
     )

@@ -7,8 +7,9 @@ import typer
 
 from ingest.cli_clickhouse import clickhouse
 from ingest.cli_doctor import doctor
-from ingest.cli_keys import keys, orgs
+from ingest.cli_keys import keys
 from ingest.cli_options import AsJson
+from ingest.cli_orgs import orgs
 from ingest.cli_output import print_json
 from ingest.cli_quarantine import quarantine
 from ingest.cli_reconcile import reconcile

@@ -28,7 +28,7 @@ async def catalogue(settings: "Settings", *, make: bool) -> AsyncIterator["Catal
 
     Args:
         settings: say where it is.
-        make: make the embedded one where it does not exist, and bring it up to date.
+        make: make the embedded one where it does not exist, and bring any up to date.
 
     Raises:
         NotThere: there is none yet, and it is not to be made; or its Postgres is away.
@@ -48,8 +48,8 @@ async def catalogue(settings: "Settings", *, make: bool) -> AsyncIterator["Catal
         make_root(layout)
     catalog = await Catalog.open(catalogue_url(settings))
     try:
-        if embedded and make:
-            await catalog.upgrade()
+        if make:
+            await _upgrade(catalog, settings)
         yield catalog
     except Unavailable as error:
         if embedded:
@@ -60,6 +60,21 @@ async def catalogue(settings: "Settings", *, make: bool) -> AsyncIterator["Catal
         ) from error
     finally:
         await catalog.close()
+
+
+async def _upgrade(catalog: "Catalog", settings: "Settings") -> None:
+    """Bring its tables up to date, as the start of a server does."""
+    from catalog import Catalog
+
+    direct = catalogue_url(settings, direct=True)
+    if direct == catalogue_url(settings):
+        await catalog.upgrade()
+        return
+    past_pooler = await Catalog.open(direct)
+    try:
+        await past_pooler.upgrade()
+    finally:
+        await past_pooler.close()
 
 
 def catalogue_url(settings: "Settings", *, direct: bool = False) -> str:

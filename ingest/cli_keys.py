@@ -1,21 +1,23 @@
-"""`charon orgs …` and `charon keys …`: who may write. They work while the server runs, at once."""
+"""`charon keys …`: who may write and read. They work while servers run, and at once."""
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ingest.cli_options import AsJson, DataDir
 from ingest.cli_output import moment, print_json, print_table
+from ingest.durations import duration_ms
 
 if TYPE_CHECKING:
-    from catalog import KeyRecord, Organisation
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
-orgs = typer.Typer(no_args_is_help=True, help="Organisations: each key and each run has one.")
-keys = typer.Typer(no_args_is_help=True, help="API keys: who may write.")
+    from catalog import Catalog, KeyRecord
 
-DAY_MS = 24 * 3600 * 1000
+keys = typer.Typer(no_args_is_help=True, help="API keys: who may write and read.")
 
 OrganisationOption = Annotated[
     str | None,
@@ -25,73 +27,36 @@ OrganisationOption = Annotated[
         help="Id, slug or name of the organisation.  \\[default: the only one]",
     ),
 ]
-
-
-@orgs.command("create")
-def create_organisation(
-    name: str,
-    slug: Annotated[
-        str | None, typer.Option(help="What addresses show.  \\[default: from the name]")
-    ] = None,
-    data_dir: DataDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Make an organisation."""
-    from ingest.cli_access import catalogue
-    from ingest.settings import load_settings
-
-    async def work() -> "Organisation":
-        async with catalogue(load_settings(data_dir=data_dir), make=True) as catalog:
-            return await catalog.organisations.create(name, slug)
-
-    made = asyncio.run(work())
-    if as_json:
-        print_json(_organisation(made))
-    else:
-        print(f"organisation {made.slug} ({made.id})")
-
-
-@orgs.command("list")
-def list_organisations(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show all organisations."""
-    from ingest.cli_access import catalogue
-    from ingest.settings import load_settings
-
-    async def work() -> "list[Organisation]":
-        async with catalogue(load_settings(data_dir=data_dir), make=False) as catalog:
-            return await catalog.organisations.list()
-
-    found = [_organisation(one) for one in asyncio.run(work())]
-    if as_json:
-        print_json(found)
-    else:
-        print_table(
-            ["slug", "name", "id", "made"],
-            [(one["slug"], one["name"], one["id"], one["created_at"]) for one in found],
-        )
+Which = Annotated[str, typer.Argument(help="Its id, name, prefix, or itself.")]
 
 
 @keys.command("create")
 def create_key(
     name: Annotated[str, typer.Argument(help="What the key is for; shown in lists.")],
     organisation: OrganisationOption = None,
-    expires_in_days: Annotated[
-        int | None, typer.Option(min=1, max=36_500, help="Ends by itself.  \\[default: never]")
+    scopes: Annotated[
+        str,
+        typer.Option(help="What it may do, with commas: ingest, read, admin."),
+    ] = "ingest,read",
+    expires_in: Annotated[
+        int | None,
+        typer.Option(
+            parser=duration_ms,
+            metavar="DURATION",
+            help="Ends by itself, like 12h or 90d.  \\[default: never]",
+        ),
     ] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Make an API key and show it, once. The first needs no organisation: one is made."""
-    from ingest.cli_access import catalogue
-    from ingest.settings import load_settings
 
     async def work() -> dict[str, Any]:
-        async with catalogue(load_settings(data_dir=data_dir), make=True) as catalog:
+        async with _catalogue(data_dir, make=True) as catalog:
             owner = await catalog.organisations.resolve(organisation)
-            expiry = None
-            if expires_in_days is not None:
-                expiry = time.time_ns() // 1_000_000 + expires_in_days * DAY_MS
-            new = await catalog.keys.create(name, owner.id, expires_at_ms=expiry)
+            new = await catalog.keys.create(
+                name, owner.id, expires_at_ms=_after(expires_in), scopes=_words(scopes)
+            )
             return {"key": new.secret, **_key(new.record), "organisation": owner.slug}
 
     made = asyncio.run(work())
@@ -102,19 +67,16 @@ def create_key(
         print(f"export PLUTO_API_KEY={made['key']}")
 
 
-@keys.command("list")
+@keys.command("ls")
+@keys.command("list", hidden=True)
 def list_keys(
     organisation: OrganisationOption = None, data_dir: DataDir = None, as_json: AsJson = False
 ) -> None:
     """Show all keys, expired and revoked ones too; never the keys themselves."""
-    from ingest.cli_access import catalogue
-    from ingest.settings import load_settings
 
     async def work() -> list[dict[str, Any]]:
-        async with catalogue(load_settings(data_dir=data_dir), make=False) as catalog:
-            owner = None
-            if organisation is not None:
-                owner = (await catalog.organisations.resolve(organisation)).id
+        async with _catalogue(data_dir) as catalog:
+            owner = await _owner(catalog, organisation)
             slugs = {one.id: one.slug for one in await catalog.organisations.list()}
             return [
                 {**_key(record), "organisation": slugs.get(record.tenant, record.tenant)}
@@ -124,42 +86,140 @@ def list_keys(
     found = asyncio.run(work())
     if as_json:
         print_json(found)
+        return
+    print_table(
+        ["name", "prefix", "organisation", "state", "scopes", "made", "expires", "last used", "id"],
+        [
+            (
+                one["name"],
+                one["prefix"],
+                one["organisation"],
+                one["state"],
+                " ".join(one["scopes"]),
+                one["created_at"],
+                one["expires_at"] or "never",
+                one["last_used_at"] or "never",
+                one["id"],
+            )
+            for one in found
+        ],
+    )
+
+
+@keys.command("show")
+def show_key(
+    which: Which,
+    organisation: OrganisationOption = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all that is known of one key; not the key itself, which nobody knows."""
+
+    async def work() -> dict[str, Any]:
+        async with _catalogue(data_dir) as catalog:
+            record = await catalog.keys.get(which, await _owner(catalog, organisation))
+            owner = await catalog.organisations.find(record.tenant)
+            return {
+                **_key(record),
+                "organisation": record.tenant if owner is None else owner.slug,
+            }
+
+    found = asyncio.run(work())
+    if as_json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        text = " ".join(value) if isinstance(value, list) else value
+        print(f"{name.replace('_', ' '):<13} {'-' if text is None else text}")
+
+
+@keys.command("rotate")
+def rotate_key(
+    which: Which,
+    overlap: Annotated[
+        int,
+        typer.Option(
+            parser=duration_ms, metavar="DURATION", help="How long the old key works still."
+        ),
+    ] = "24h",  # type: ignore[assignment] # the parser reads the default too, and help shows it
+    expires_in: Annotated[
+        int | None,
+        typer.Option(
+            parser=duration_ms,
+            metavar="DURATION",
+            help="When the new one ends.  \\[default: after as long as the old one was given]",
+        ),
+    ] = None,
+    organisation: OrganisationOption = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key that takes another's place, with its name and scopes, and show it once.
+
+    The old one ends after the overlap, or sooner if it would have ended sooner by itself.
+    """
+
+    async def work() -> tuple[dict[str, Any], dict[str, Any]]:
+        async with _catalogue(data_dir) as catalog:
+            new, old = await catalog.keys.rotate(
+                which,
+                overlap_ms=overlap,
+                expires_at_ms=_after(expires_in),
+                organisation_id=await _owner(catalog, organisation),
+            )
+            return {"key": new.secret, **_key(new.record)}, _key(old)
+
+    made, old = asyncio.run(work())
+    if as_json:
+        print_json({**made, "replaces": old})
     else:
-        columns = ["name", "prefix", "organisation", "state", "made", "expires", "id"]
-        print_table(
-            columns,
-            [
-                (
-                    one["name"],
-                    one["prefix"],
-                    one["organisation"],
-                    one["state"],
-                    one["created_at"],
-                    one["expires_at"] or "never",
-                    one["id"],
-                )
-                for one in found
-            ],
+        print(f"key {made['name']}, shown this once; {old['prefix']}… ends {old['expires_at']}:\n")
+        print(f"export PLUTO_API_KEY={made['key']}")
+
+
+@keys.command("expire")
+def expire_key(
+    which: Which,
+    after: Annotated[
+        int,
+        typer.Option(
+            "--in", parser=duration_ms, metavar="DURATION", help="From now on; 0s is at once."
+        ),
+    ] = "0s",  # type: ignore[assignment] # as above
+    never: Annotated[bool, typer.Option("--never", help="It shall not end by itself.")] = False,
+    organisation: OrganisationOption = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set when a key ends, sooner or later than before. Unlike a revocation it can be undone."""
+
+    async def work() -> "KeyRecord":
+        async with _catalogue(data_dir) as catalog:
+            # "Now" has to be over when it is looked at next, in this very millisecond too.
+            ends = None if never else (_after(after) or 0) - 1
+            return await catalog.keys.expire(which, ends, await _owner(catalog, organisation))
+
+    record = asyncio.run(work())
+    if as_json:
+        print_json(_key(record))
+    else:
+        print(
+            f"key {record.name} ({record.prefix}…) ends {moment(record.expires_at_ms) or 'never'}"
         )
 
 
 @keys.command("revoke")
 def revoke_key(
-    which: Annotated[str, typer.Argument(help="Its id, name or prefix.")],
+    which: Which,
     organisation: OrganisationOption = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a key back; running servers refuse it within seconds. There is no way back."""
-    from ingest.cli_access import catalogue
-    from ingest.settings import load_settings
+    """Take a key back; running servers refuse it within two seconds. There is no way back."""
 
     async def work() -> "KeyRecord":
-        async with catalogue(load_settings(data_dir=data_dir), make=False) as catalog:
-            owner = None
-            if organisation is not None:
-                owner = (await catalog.organisations.resolve(organisation)).id
-            return await catalog.keys.revoke(which, owner)
+        async with _catalogue(data_dir) as catalog:
+            return await catalog.keys.revoke(which, await _owner(catalog, organisation))
 
     record = asyncio.run(work())
     if as_json:
@@ -168,24 +228,43 @@ def revoke_key(
         print(f"key {record.name} ({record.prefix}…) is revoked")
 
 
-def _organisation(one: "Organisation") -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "name": one.name,
-        "slug": one.slug,
-        "created_at": moment(one.created_at_ms),
-    }
+@asynccontextmanager
+async def _catalogue(data_dir: "Path | None", *, make: bool = False) -> "AsyncIterator[Catalog]":
+    from ingest.cli_access import NotThere, catalogue
+    from ingest.settings import load_settings
+
+    settings = load_settings(data_dir=data_dir)
+    if settings.role == "ingest":
+        raise NotThere("role ingest: the keys are that Pluto's, which are made and revoked there")
+    async with catalogue(settings, make=make) as catalog:
+        yield catalog
+
+
+async def _owner(catalog: "Catalog", organisation: str | None) -> str | None:
+    if organisation is None:
+        return None
+    return (await catalog.organisations.resolve(organisation)).id
+
+
+def _after(length_ms: int | None) -> int | None:
+    return None if length_ms is None else time.time_ns() // 1_000_000 + length_ms
+
+
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
 
 
 def _key(record: "KeyRecord") -> dict[str, Any]:
-    now_ms = time.time_ns() // 1_000_000
-    state = "expired" if record.is_expired(now_ms) else "valid"
+    state = "expired" if record.is_expired(time.time_ns() // 1_000_000) else "valid"
     return {
         "id": record.id,
         "name": record.name,
         "prefix": record.prefix,
         "state": "revoked" if record.is_revoked else state,
+        "scopes": sorted(record.scopes),
         "created_at": moment(record.created_at_ms),
         "expires_at": moment(record.expires_at_ms),
         "revoked_at": moment(record.revoked_at_ms),
+        "last_used_at": moment(record.last_used_at_ms),
+        "rotated_from": record.rotated_from,
     }

@@ -34,6 +34,12 @@ def serve(
     clickhouse_database: ClickHouseDatabase = None,
     clickhouse_ca: ClickHouseCa = None,
     clickhouse_cluster: ClickHouseCluster = None,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            help="all; or ingest, in the place of a Pluto's ingest server.  \\[default: all]"
+        ),
+    ] = None,
     embedded_port: Annotated[
         int | None, typer.Option(help="The embedded engine's port on loopback.  \\[default: 8123]")
     ] = None,
@@ -79,6 +85,7 @@ def serve(
         clickhouse_database=clickhouse_database,
         clickhouse_ca=clickhouse_ca,
         clickhouse_cluster=clickhouse_cluster,
+        role=role,
         embedded_port=embedded_port,
         retention_days=retention_days,
         drain_delay_seconds=drain_delay_seconds,

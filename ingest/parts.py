@@ -22,6 +22,9 @@ from ingest.admission import Admission
 from ingest.api_runs import run_routes
 from ingest.app import make_app
 from ingest.auth import Authenticator
+from ingest.auth_addresses import ClientAddresses
+from ingest.auth_notices import KeyNotices, notices_url
+from ingest.beside_pluto import NoRuns, absent_routes
 from ingest.decode import ShapeCache
 from ingest.health import Health
 from ingest.heartbeats import HeartbeatBoard
@@ -36,11 +39,12 @@ from ingest.status import StatusBoard
 from ingest.storing import IdempotencyKeys, Storing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from aiohttp import web
 
     from buffer.errors import Broken
+    from catalog.keys_pluto import PlutoKeys
 
 log = structlog.get_logger()
 
@@ -95,9 +99,12 @@ class Parts:
     health: Health
     heartbeats: HeartbeatBoard
     metrics: WorkerMetrics
+    pluto: PlutoKeys | None
     reader: Reader
     sink: ClickHouseSink
     status: StatusBoard
+    tasks: Mapping[str, Callable[[], Awaitable[None]]]
+    """By name: what runs for as long as the worker does."""
 
 
 async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) -> Parts:
@@ -109,6 +116,9 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
     settings = config.settings
     metrics = WorkerMetrics()
     catalog = await _open_catalog(config.catalog_url)
+    is_whole = settings.role == "all"
+    pluto = None if is_whole else _pluto_keys(config.catalog_url)
+    keys = pluto or catalog.keys
     sink = ClickHouseSink(config.endpoint, clock=SystemClock())
     buffer = await WriteAheadBuffer.open(
         config.layout.log,
@@ -119,7 +129,14 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         metrics=metrics,
     )
     await buffer.start()
-    auth = Authenticator(catalog.keys, metrics, refresh_seconds=settings.auth_refresh_seconds)
+    auth = Authenticator(
+        keys,
+        metrics,
+        refresh_seconds=settings.auth_refresh_seconds,
+        outage_seconds=settings.key_outage_seconds,
+        failures_per_minute=settings.key_failures_per_minute_max,
+        addresses=ClientAddresses(settings.trusted_proxies),
+    )
     admission = Admission(
         inflight_bytes_max=settings.inflight_bytes_max,
         body_bytes_max=settings.body_bytes_max,
@@ -130,15 +147,16 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
     health = Health(
         statistics=buffer.statistics,
         probe_clickhouse=reader.probe,
-        probe_catalogue=lambda: catalog.keys.find(""),
+        probe_catalogue=lambda: keys.find(""),
         refused=refused.statistics,
         metrics=metrics,
     )
-    runs = RunsDirectory(catalog.runs, metrics)
+    runs = RunsDirectory(catalog.runs if is_whole else NoRuns(), metrics)
     heartbeats = HeartbeatBoard(
         catalog.heartbeats, catalog.triggers.carry_out, runs.take_active, metrics
     )
-    app = make_app(more_routes=run_routes(), on_broken=on_broken)
+    more_routes = run_routes() if is_whole else absent_routes()
+    app = make_app(more_routes=more_routes, on_broken=on_broken)
     status = StatusBoard(
         config.layout.status,
         slot=config.slot,
@@ -175,8 +193,25 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         body_bytes_max=settings.body_bytes_max,
         body_seconds_max=settings.body_seconds_max,
     )
+    tasks = {"auth": auth.run, "health": health.run, "status": status.run}
+    if is_whole:
+        tasks["heartbeats"] = heartbeats.run
+    if (listens_at := notices_url(settings)) is not None:
+        tasks["key_notices"] = KeyNotices(listens_at, auth.changed).run
     return Parts(
-        app, auth, admission, buffer, catalog, health, heartbeats, metrics, reader, sink, status
+        app=app,
+        auth=auth,
+        admission=admission,
+        buffer=buffer,
+        catalog=catalog,
+        health=health,
+        heartbeats=heartbeats,
+        metrics=metrics,
+        pluto=pluto,
+        reader=reader,
+        sink=sink,
+        status=status,
+        tasks=tasks,
     )
 
 
@@ -201,6 +236,12 @@ async def _open_catalog(url: str) -> Catalog:
     except Unavailable:
         log.warning("catalogue_unavailable")
         return Catalog(Database(url))
+
+
+def _pluto_keys(url: str) -> PlutoKeys:
+    from catalog.keys_pluto import PlutoKeys  # noqa: PLC0415 - its driver is for Postgres alone
+
+    return PlutoKeys(url)
 
 
 def _collect(metrics: WorkerMetrics, health: Health, admission: Admission) -> None:

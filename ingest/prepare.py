@@ -25,13 +25,13 @@ def main() -> None:
     print(json.dumps(result))
 
 
-async def _catalogue(url: str) -> dict[str, Any]:
+async def _catalogue(url: str, makes_key: bool) -> dict[str, Any]:
     from catalog import Catalog  # noqa: PLC0415 - the other task must not wait for SQLAlchemy
 
     catalog = await Catalog.open(url)
     try:
         await catalog.upgrade()
-        new = await catalog.organisations.first_start()
+        new = await catalog.organisations.first_start() if makes_key else None
     finally:
         await catalog.close()
     return {"key": None if new is None else new.secret}

@@ -123,9 +123,20 @@ def engine_program(
     )
 
 
-def catalogue_task(layout: Layout) -> Mapping[str, Any]:
-    """For `ingest.prepare`: bring the embedded catalogue up to date, with a first key."""
-    return {"task": "catalogue", "url": layout.catalog_url}
+def catalogue_task(settings: Settings, layout: Layout) -> Mapping[str, Any]:
+    """For `ingest.prepare`: bring the catalogue up to date; a new embedded one gets a first key.
+
+    In Postgres it gets none: several servers share it, and what starts them may keep what they
+    print.
+    """
+    url = settings.database_direct_url or settings.database_url
+    return {
+        "task": "catalogue",
+        "url": layout.catalog_url
+        if settings.database_url is None or url is None
+        else url.get_secret_value(),
+        "makes_key": settings.database_url is None,
+    }
 
 
 def table_task(settings: Settings, clickhouse: ClickHousePlace) -> Mapping[str, Any]:

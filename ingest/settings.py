@@ -15,14 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 from pydantic_settings import SettingsError as SourceError
+
+from ingest.auth_addresses import network_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,10 +45,19 @@ class SettingsError(ValueError):
     """A setting cannot be used; one line each, saying which, where it was set and what would do."""
 
 
+_POSTGRES_URL = re.compile(r"postgres(ql)?(\+\w+)?://.")
 _DATABASE_URL = re.compile(r"postgres(ql)?(\+\w+)?://.|sqlite(\+\w+)?:///.")
 
 Bytes = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
+Words = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(
+        lambda value: value.replace(",", " ").split() if isinstance(value, str) else value
+    ),
+]
+"""A list in TOML; in a variable or an option, words with commas or spaces between them."""
 
 
 def _also(*names: str) -> AliasChoices:
@@ -104,7 +123,9 @@ class Settings(BaseSettings):
         default=None,
         validation_alias=_also("CHARON_DATABASE_DIRECT_URL", "DATABASE_DIRECT_URL"),
     )
-    """Used for migrations where DATABASE_URL goes through a pooler."""
+    """Past a pooler: for migrations, locks and notices of changes; default: database_url."""
+    role: Literal["all", "ingest"] = "all"
+    """`ingest`: beside an existing Pluto, whose keys and tables are used and none of ours made."""
 
     # Bounds of a request.
     body_bytes_max: Bytes = 64 * 2**20
@@ -118,8 +139,14 @@ class Settings(BaseSettings):
     room_seconds_max: Annotated[float, Field(ge=0)] = 20.0
     """How long a request is held for room in the log before it is refused (± 20 %)."""
     room_requests_max: int = 1_000
-    auth_refresh_seconds: Seconds = 2.0
-    """A cached key is looked up again at this age, so that a revocation takes effect promptly."""
+    auth_refresh_seconds: Seconds = 1.0
+    """Keys in use are looked up again so often, by one query: a revocation takes effect in two."""
+    key_outage_seconds: Annotated[float, Field(ge=0)] = 900.0
+    """For so long a known key is taken while the catalogue cannot be asked."""
+    key_failures_per_minute_max: Annotated[int, Field(ge=1)] = 60
+    """Attempts with keys that are none, by one address at one worker; then 429."""
+    trusted_proxies: Words = ()
+    """Addresses and networks of proxies; from them `X-Forwarded-For` is believed."""
 
     # The log; see buffer.options for the reasons.
     segment_bytes_max: Bytes = 64 * 2**20
@@ -197,6 +224,28 @@ class Settings(BaseSettings):
                 )
         if self.clickhouse_ca is not None and not self.clickhouse_ca.is_file():
             raise ValueError(f"clickhouse_ca: there is no file {self.clickhouse_ca}")
+        return self
+
+    @model_validator(mode="after")
+    def _agree_on_access(self) -> Settings:
+        if self.role == "ingest":
+            if self.database_url is None or not _POSTGRES_URL.match(
+                self.database_url.get_secret_value()
+            ):
+                raise ValueError(
+                    "role ingest takes its keys from an existing Pluto: set database_url "
+                    "(CHARON_DATABASE_URL or DATABASE_URL) to the postgresql://… of that"
+                )
+            if self.clickhouse_url is None:
+                raise ValueError(
+                    "role ingest writes to the tables of an existing Pluto: set clickhouse_url, "
+                    "clickhouse_user, clickhouse_password and clickhouse_database"
+                )
+        for proxy in self.trusted_proxies:
+            try:
+                network_of(proxy)
+            except ValueError as error:
+                raise ValueError(f"trusted_proxies: {error}") from None
         return self
 
     @property

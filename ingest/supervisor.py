@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 ENGINE_WAIT_SECONDS = 2.0
 """How long the first start of the workers waits for the engine and its tables."""
+CATALOGUE_WAIT_SECONDS = 10.0
+"""How long it waits for a catalogue in Postgres."""
 ROOM_SECONDS = 1.0
 """Between tries of what a full disk refused."""
 PREDECESSOR_SECONDS_MAX = 15.0
@@ -153,17 +155,19 @@ class Supervisor:
             )
             tasks.create_task(self._engine.run())
         key: str | None = None
-        if self._settings.database_url is None:
-            if self._layout.catalog.exists() and has_no_room(self._layout):
-                # What is in the log must be delivered all the same, or the disk stays full.
-                self._log.error("no_room", waits="catalogue")
-                prepare = self._until("catalogue_prepared", self._prepare_catalogue)
-                self._later.append(tasks.create_task(prepare))
-            else:
-                try:
-                    key = await self._prepare_catalogue()
-                except TaskFailed as error:
-                    return StartFailed(f"the catalogue cannot be prepared: {error}")
+        if self._settings.database_url is not None:
+            if self._settings.role == "all":
+                await self._prepare_shared_catalogue(tasks)
+        elif self._layout.catalog.exists() and has_no_room(self._layout):
+            # What is in the log must be delivered all the same, or the disk stays full.
+            self._log.error("no_room", waits="catalogue")
+            prepare = self._until("catalogue_prepared", self._prepare_catalogue)
+            self._later.append(tasks.create_task(prepare))
+        else:
+            try:
+                key = await self._prepare_catalogue()
+            except TaskFailed as error:
+                return StartFailed(f"the catalogue cannot be prepared: {error}")
         if self._engine is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(begun + ENGINE_WAIT_SECONDS):
@@ -233,9 +237,31 @@ class Supervisor:
                 return
 
     async def _prepare_catalogue(self) -> str | None:
-        result = await run_once(self._commands.prepare, catalogue_task(self._layout))
+        task = catalogue_task(self._settings, self._layout)
+        result = await run_once(self._commands.prepare, task)
         key = result.get("key")
         return key if isinstance(key, str) else None
+
+    async def _prepare_shared_catalogue(self, tasks: asyncio.TaskGroup) -> None:
+        """Bring the catalogue in Postgres up to date; where that is away, go on without it.
+
+        What is in the log is delivered all the same, and keys are looked up once it is back.
+        """
+
+        async def prepare() -> None:
+            backoff = Backoff()
+            while True:
+                try:
+                    await self._prepare_catalogue()
+                except TaskFailed as error:
+                    self._log.error("catalogue_not_prepared", error=str(error))
+                    await asyncio.sleep(backoff.next_seconds())
+                else:
+                    return
+
+        task = tasks.create_task(prepare())
+        self._later.append(task)
+        await asyncio.wait({task}, timeout=CATALOGUE_WAIT_SECONDS)
 
     async def _until(self, what: str, do: Callable[[], Awaitable[object]]) -> None:
         """Do what a full disk has refused, once it does not."""
@@ -282,6 +308,7 @@ class Supervisor:
             workers=self._settings.workers,
             clickhouse=f"embedded, {where}" if self._settings.is_embedded else where,
             key=key,
+            is_ingest_only=self._settings.role == "ingest",
         )
 
 

@@ -69,12 +69,7 @@ class Worker:
             await asyncio.to_thread(parts.status.take_over)
             tasks = [
                 group.create_task(_for_ever(name, run), name=name)
-                for name, run in (
-                    ("auth", parts.auth.run),
-                    ("health", parts.health.run),
-                    ("heartbeats", parts.heartbeats.run),
-                    ("status", parts.status.run),
-                )
+                for name, run in parts.tasks.items()
             ]
             watch = group.create_task(self._watch(parts), name="watch")
             await self._serve(parts)
@@ -135,7 +130,10 @@ class Worker:
         await _step("close_reader", parts.reader.close(), STEP_SECONDS_MAX)
         await _step("close_sink", parts.sink.close(), STEP_SECONDS_MAX)
         await _step("heartbeats", parts.heartbeats.close(), STEP_SECONDS_MAX)
+        await _step("last_use_of_keys", parts.auth.write_last_used(), STEP_SECONDS_MAX)
         await _step("close_catalogue", parts.catalog.close(), STEP_SECONDS_MAX)
+        if parts.pluto is not None:
+            await _step("close_keys", parts.pluto.close(), STEP_SECONDS_MAX)
 
     def _orphaned(self) -> None:
         self._is_orphan = True

@@ -70,7 +70,7 @@ def test_a_key_is_shown_once_as_the_line_to_paste(charon):
 
 
 def test_keys_expire_and_are_revoked_by_name_prefix_or_id(charon_json, charon):
-    a = charon_json("keys", "create", "a", "--expires-in-days", "2")
+    a = charon_json("keys", "create", "a", "--expires-in", "2d")
     b = charon_json("keys", "create", "b")
     assert a["expires_at"] > a["created_at"]
     assert charon_json("keys", "revoke", "a")["state"] == "revoked"
@@ -78,7 +78,7 @@ def test_keys_expire_and_are_revoked_by_name_prefix_or_id(charon_json, charon):
     assert charon_json("keys", "revoke", b["id"])["state"] == "revoked"
     status, _, err = charon("keys", "revoke", "c")
     assert (status, err.count("\n")) == (1, 1)
-    assert "charon keys list" in err
+    assert "charon keys ls" in err
 
 
 def test_with_several_organisations_a_key_says_whose_it_is(charon_json, charon):
