@@ -1,7 +1,7 @@
 """Many frames' chunks become one Native block, column by column, by joins.
 
-One batch is one block: one part and one token in ClickHouse. Nothing is parsed again; measured at
-more than 2,000,000 rows a second for frames of 100 lines of 20 metrics.
+One batch is one block: one part and one token in ClickHouse. Frames of metrics take the short way
+of `schema.joining`; those of the other streams, and any frame of an unusual form, are parsed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 from schema.coltypes import fixed_width
 from schema.columns import parse_chunks
 from schema.cut import cut
-from schema.errors import RowsUnfit
 from schema.expand import expand_fixed, expand_texts
+from schema.heads import Heads
+from schema.joining import constant, join_metrics
 from schema.layout import Layout, LayoutColumn, layout_of, live_layout
 from schema.lowcardinality import low_cardinality
 from schema.reading import rows_of
-from schema.steps import integer_steps
-from schema.streams import Origin
+from schema.stack import ChunkStack
+from schema.steps import integer_steps, steps_unfit
+from schema.streams import Origin, StreamKind
 from schema.varint import text, varint
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def build_block(
     *,
     first_row: int = 0,
     end_row: int | None = None,
+    heads: Heads | None = None,
 ) -> Block:
     """Rows ``first_row`` to ``end_row`` (exclusive) of the frames' rows, as one block.
 
@@ -62,6 +65,7 @@ def build_block(
         batch: the value of column ``batch`` in every row, where the table has one.
         first_row: the first row to take; with ``end_row``, a part of the rows, for a bisection.
         end_row: one past the last row to take; None is all that follow.
+        heads: what is known from earlier blocks; changes nothing but the time it takes.
 
     Returns:
         The same bytes for the same arguments, always: the token of a block stands for them.
@@ -70,31 +74,43 @@ def build_block(
         RowsUnfit: rows that the table's type of a column cannot hold.
         MalformedChunks: a frame's payload is not of the format.
     """
-    total = sum(frame.row_count for frame in frames)
+    kind = layout.stream.kind
+    chosen = ChunkStack.of(kind, frames)
+    total = sum(chosen.row_counts)
     end = total if end_row is None else end_row
     if not 0 <= first_row <= end <= total:
         raise ValueError(f"rows {first_row} to {end} are not within 0 to {total}")
-    parsed = [parse_chunks(frame) for frame in _within(frames, first_row, end)]
     rows = end - first_row
+    if rows != total:
+        chosen = ChunkStack.of(kind, _within(chosen, first_row, end))
+    columns: list[list[bytes]] | None = None
+    if not rows:
+        columns = [[] for _ in layout.columns]
+    elif kind is StreamKind.METRICS:
+        known = Heads() if heads is None else heads
+        columns = join_metrics(layout, chosen, batch, first_row, known)
+    if columns is None:
+        parsed = [parse_chunks(frame) for frame in chosen if frame.row_count]
+        columns = [_column(entry, parsed, rows, batch, first_row) for entry in layout.columns]
     pieces = [varint(len(layout.columns)) + varint(rows)]
-    for entry in layout.columns:
+    for entry, data in zip(layout.columns, columns, strict=True):
         pieces.append(text(entry.column.name) + text(entry.type))
-        if rows:
-            pieces.extend(_column(entry, parsed, rows, batch, first_row))
+        pieces.extend(data)
     return Block(rows, pieces, sum(map(len, pieces)))
 
 
-def _within(frames: Sequence[Chunks], first_row: int, end_row: int) -> list[Chunks]:
+def _within(frames: ChunkStack, first_row: int, end_row: int) -> list[Chunks]:
     """The frames that have rows in the range, the outermost cut down to it."""
     chosen: list[Chunks] = []
     start = 0
-    for frame in frames:
+    for index, rows in enumerate(frames.row_counts):
         first = max(first_row - start, 0)
-        end = min(end_row - start, frame.row_count)
+        end = min(end_row - start, rows)
         if first < end:
-            is_whole = first == 0 and end == frame.row_count
+            is_whole = first == 0 and end == rows
+            frame = frames[index]
             chosen.append(frame if is_whole else cut(frame, range(first, end)))
-        start += frame.row_count
+        start += rows
     return chosen
 
 
@@ -104,13 +120,13 @@ def _column(
     """The data of one column, in pieces."""
     column = entry.column
     if column.origin is Origin.BLOCK:
-        return [_U64.pack(batch) * rows]
+        return constant(_U64.pack(batch), rows)
     if column.origin is Origin.ZERO:
-        return [bytes(fixed_width(entry.type) or 1) * rows]
+        return constant(bytes(fixed_width(entry.type) or 1), rows)
     if column.type == "LowCardinality(String)":
         return low_cardinality(column, frames, rows)
     if column.origin is Origin.FRAME:
-        return [_constant(column.name, frame.chunks) for frame in frames]
+        return [_U64.pack(frame.chunks.run_id) * frame.chunks.row_count for frame in frames]
     return _chunk_column(entry, frames, first_row)
 
 
@@ -125,13 +141,6 @@ def _chunk_column(
     if entry.type != column.type:
         return _integer_steps(entry, frames, first_row)
     return [b"".join([expand_fixed(frame, column) for frame in frames])]
-
-
-def _constant(name: str, chunks: Chunks) -> bytes:
-    """A column that is constant in a frame, other than the tenant's."""
-    if name == "projectName":
-        return text(chunks.project) * chunks.row_count
-    return _U64.pack(chunks.run_id) * chunks.row_count
 
 
 def _optional_texts(entry: LayoutColumn, frames: Sequence[ParsedChunks]) -> list[bytes]:
@@ -160,7 +169,5 @@ def _integer_steps(
         unfit.extend([start + row for row in rows])
         start += frame.chunks.row_count
     if unfit:
-        raise RowsUnfit(
-            unfit, f"a step that {entry.type} cannot hold (negative, fractional or too large)"
-        )
+        raise steps_unfit(unfit, entry.type)
     return pieces

@@ -51,9 +51,11 @@ class Encoding(IntEnum):
     """At most 256 distinct Native Strings and a u8 index a row."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chunks:
-    """One frame's rows of one stream, as columns.
+    """One frame's rows of one stream, as columns. A value: nobody changes one.
+
+    Not frozen, because one is made a frame: 0.14 µs, and 1.0 µs where each field of it is frozen.
 
     Attributes:
         row_count: 0 <= rows <= FRAME_ROWS_MAX.
@@ -98,6 +100,7 @@ class ParsedChunks:
 _HEAD = struct.Struct("<BI")
 _U32 = struct.Struct("<I")
 _NO_PIECES: list[bytes] = []
+_NAMES = frozenset({"String", "LowCardinality(String)"})
 
 
 def pack_payload(
@@ -137,20 +140,48 @@ def parse_chunks(chunks: Chunks) -> ParsedChunks:
     lines = row_count if counts is None else line_count
     columns: dict[str, ChunkColumn] = {}
     for column in STREAMS[chunks.kind].chunk_columns:
-        if len(payload) - offset < _HEAD.size:
-            raise MalformedChunks(f"column {column.name}: the payload ends before it")
-        encoding, length = _HEAD.unpack_from(payload, offset)
-        offset += _HEAD.size
-        if length > len(payload) - offset:
-            raise MalformedChunks(
-                f"column {column.name}: {length} bytes announced, {len(payload) - offset} left"
-            )
-        body = payload[offset : offset + length]
-        columns[column.name] = _parse_column(column, encoding, body, row_count, lines)
-        offset += length
+        columns[column.name], offset = _column_at(column, payload, offset, row_count, lines)
     if offset != len(payload):
         raise MalformedChunks(f"{len(payload) - offset} bytes behind the last column")
     return ParsedChunks(chunks, counts, columns)
+
+
+def parse_head(
+    columns: Sequence[Column], head: bytes, row_count: int
+) -> tuple[Sequence[int] | None, list[ChunkColumn]]:
+    """The beginning of a payload, which ends behind its first columns: line counts, and those.
+
+    Raises:
+        MalformedChunks: it does not end there, or is not of the format.
+    """
+    version, line_count = _HEAD.unpack_from(head)
+    if version != PAYLOAD_FORMAT:
+        raise MalformedChunks(f"payload format {version} is unknown; known is {PAYLOAD_FORMAT}")
+    counts, offset = _parse_counts(head, line_count, row_count)
+    lines = row_count if counts is None else line_count
+    parsed: list[ChunkColumn] = []
+    for column in columns:
+        chunk, offset = _column_at(column, head, offset, row_count, lines)
+        parsed.append(chunk)
+    if offset != len(head):
+        raise MalformedChunks(f"{len(head) - offset} bytes behind the columns")
+    return counts, parsed
+
+
+def _column_at(
+    column: Column, payload: bytes, offset: int, row_count: int, lines: int
+) -> tuple[ChunkColumn, int]:
+    """The column that begins at an offset, and the offset behind it."""
+    if len(payload) - offset < _HEAD.size:
+        raise MalformedChunks(f"column {column.name}: the payload ends before it")
+    encoding, length = _HEAD.unpack_from(payload, offset)
+    offset += _HEAD.size
+    if length > len(payload) - offset:
+        raise MalformedChunks(
+            f"column {column.name}: {length} bytes announced, {len(payload) - offset} left"
+        )
+    body = payload[offset : offset + length]
+    return _parse_column(column, encoding, body, row_count, lines), offset + length
 
 
 def _parse_counts(
@@ -180,7 +211,7 @@ def _parse_column(
         if len(body) != width * line_count:
             raise MalformedChunks(f"column {column.name}: {len(body)} bytes for {line_count} lines")
         return ChunkColumn(Encoding.RUNS, body, _NO_PIECES, ())
-    if encoding == Encoding.SHAPES and column.type == "String":
+    if encoding == Encoding.SHAPES and column.type in _NAMES:
         pieces, end = _parse_pieces(column, body)
         if len(body) - end != 4 * line_count:
             raise MalformedChunks(f"column {column.name}: {len(body) - end} bytes of indices")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from schema.quoting import identifier, literal, qualified
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from schema.streams import Column, Stream
 
 DEDUPLICATION_WINDOW = 10_000
@@ -107,6 +109,20 @@ def modify_retention(
     if retention_days is None:
         return f"{head} REMOVE TTL"
     return f"{head} MODIFY TTL {retention_clause(retention_days)}"
+
+
+def modify_columns(
+    stream: Stream, names: Collection[str], database: str, *, cluster: str | None
+) -> str:
+    """Give columns of a table that is there the declared type and codec.
+
+    It is not waited for: new rows are written so at once, older parts when the server comes to it.
+    """
+    changes = ", ".join(
+        f"MODIFY COLUMN {_column(column)}" for column in stream.columns if column.name in names
+    )
+    table = qualified(database, stream.table)
+    return f"ALTER TABLE {table}{on_cluster(cluster)} {changes} SETTINGS alter_sync = 0"
 
 
 def _column(column: Column) -> str:

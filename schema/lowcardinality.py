@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from schema.coltypes import LOW_CARDINALITY_FLAGS, LOW_CARDINALITY_PREFIX, index_typecode
 from schema.columns import Encoding
 from schema.errors import MalformedChunks
-from schema.expand import split_column
+from schema.expand import row_pieces
 from schema.streams import Origin
 from schema.varint import text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from schema.columns import ParsedChunks
     from schema.streams import Column
@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 _TWO_U64 = struct.Struct("<QQ")
 _U64 = struct.Struct("<Q")
 _BYTES = bytes(range(256))
+
+
+class Keys(dict[bytes, int]):
+    """A block's dictionary: the place of each string, a new one for a string not seen yet.
+
+    Asked by ``keys[string]``, so that a list of known strings is looked up without Python's help.
+    """
+
+    def __missing__(self, key: bytes) -> int:
+        place = self[key] = len(self)
+        return place
 
 
 def low_cardinality(column: Column, frames: Sequence[ParsedChunks], rows: int) -> list[bytes]:
@@ -33,7 +44,7 @@ def low_cardinality(column: Column, frames: Sequence[ParsedChunks], rows: int) -
     Raises:
         MalformedChunks: an index without a string, or strings that pass their column's end.
     """
-    keys: dict[bytes, int] = {}
+    keys = Keys()
     parts = [_frame_indices(column, frame, keys) for frame in frames]
     number, typecode = index_typecode(len(keys))
     if typecode == "B":
@@ -42,27 +53,38 @@ def low_cardinality(column: Column, frames: Sequence[ParsedChunks], rows: int) -
         indices = [
             array(typecode, _look_up(column, local, places)).tobytes() for local, places in parts
         ]
-    return [
-        LOW_CARDINALITY_PREFIX,
-        _TWO_U64.pack(LOW_CARDINALITY_FLAGS | number, len(keys)),
-        *keys,
-        _U64.pack(rows),
-        *indices,
-    ]
+    return low_cardinality_data(number, keys, rows, indices)
+
+
+def low_cardinality_data(
+    number: int, keys: Iterable[bytes], rows: int, indices: Sequence[bytes]
+) -> list[bytes]:
+    """Prefix and data of a column of at least one row.
+
+    Args:
+        number: of the index's width, by `index_typecode`.
+        keys: distinct Native Strings.
+        rows: how many indices.
+        indices: in pieces.
+    """
+    joined = list(keys)
+    head = _TWO_U64.pack(LOW_CARDINALITY_FLAGS | number, len(joined))
+    return [LOW_CARDINALITY_PREFIX + head, b"".join(joined), _U64.pack(rows), *indices]
 
 
 def _frame_indices(
-    column: Column, frame: ParsedChunks, keys: dict[bytes, int]
+    column: Column, frame: ParsedChunks, keys: Keys
 ) -> tuple[Sequence[int], list[int]]:
     """A frame's own indices, and the place in the block's dictionary of each value they mean."""
     if column.origin is Origin.FRAME:
-        key = text(frame.chunks.tenant)
-        return bytes(frame.chunks.row_count), [keys.setdefault(key, len(keys))]
+        chunks = frame.chunks
+        key = text(chunks.tenant if column.name == "tenantId" else chunks.project)
+        return bytes(chunks.row_count), [keys[key]]
     chunk = frame.columns[column.name]
     if chunk.encoding is Encoding.DICT:
-        return chunk.indices, [keys.setdefault(piece, len(keys)) for piece in chunk.pieces]
-    pieces = split_column(column, chunk.body, frame.chunks.row_count)
-    places = [keys.setdefault(piece, len(keys)) for piece in pieces]
+        return chunk.indices, [keys[piece] for piece in chunk.pieces]
+    pieces = row_pieces(frame, column)
+    places = [keys[piece] for piece in pieces]
     return range(len(pieces)), places
 
 

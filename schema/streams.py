@@ -77,17 +77,22 @@ class Stream:
         return tuple(column for column in self.columns if column.origin is Origin.CHUNK)
 
 
-TIME_CODEC = "DoubleDelta, ZSTD(1)"
+TIME_CODEC = "Delta, T64, ZSTD(1)"
+"""Times 33 ± 3 ms apart: 0.25 bytes a row, 5 ns to read; DoubleDelta 0.34 and 10. 5 to 500 ms
+apart: 0.60 against 1.31. Exactly even ones: 0.06 against 0.012."""
 STEP_CODEC = "DoubleDelta, ZSTD(1)"
 TEXT_CODEC = "ZSTD(1)"
+"""Of values too: Gorilla before it takes 5 % less of noise and twice as much of smooth curves."""
+RUN_CODEC = "Delta, ZSTD(1)"
+"""0.008 bytes a row; ZSTD(1) alone 0.27."""
 BATCH_CODEC = "Delta, ZSTD(1)"
 """0.016 bytes a row after merges of four shards; ZSTD alone 0.030, DoubleDelta 0.021, T64 0.24."""
 
 _TENANT = Column("tenantId", "LowCardinality(String)", Origin.FRAME)
-_PROJECT = Column("projectName", "String", Origin.FRAME, TEXT_CODEC)
-_RUN = Column("runId", "UInt64", Origin.FRAME, TEXT_CODEC)
-_GROUP = Column("logGroup", "String", codec=TEXT_CODEC)
-_NAME = Column("logName", "String", codec=TEXT_CODEC)
+_PROJECT = Column("projectName", "LowCardinality(String)", Origin.FRAME, TEXT_CODEC)
+_RUN = Column("runId", "UInt64", Origin.FRAME, RUN_CODEC)
+_GROUP = Column("logGroup", "LowCardinality(String)", codec=TEXT_CODEC)
+_NAME = Column("logName", "LowCardinality(String)", codec=TEXT_CODEC)
 _TIME = Column("time", "DateTime64(3, 'UTC')", codec=TIME_CODEC)
 _STEP = Column("step", "Float64", codec=STEP_CODEC)
 _BATCH = Column("batch", "UInt64", Origin.BLOCK, BATCH_CODEC)

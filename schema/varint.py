@@ -59,12 +59,14 @@ def split_texts(data: bytes, count: int, offset: int = 0) -> tuple[list[bytes], 
     if count > size - offset:  # a string takes a byte at least: checked before anything is made
         raise ValueError(f"{count} strings cannot be in {size - offset} bytes")
     for _ in range(count):
-        length, start = read_varint(data, offset) if data[offset : offset + 1] > b"\x7f" else (0, 0)
-        if not start:
-            if offset >= size:
-                raise ValueError(f"a string is missing at byte {offset}")
-            length, start = data[offset], offset + 1
-        end = start + length
+        if offset >= size:
+            raise ValueError(f"a string is missing at byte {offset}")
+        length = data[offset]
+        if length < 0x80:
+            end = offset + 1 + length
+        else:
+            length, start = read_varint(data, offset)
+            end = start + length
         if end > size:
             raise ValueError(f"a string of {length} bytes at {offset} passes the end at {size}")
         pieces.append(data[offset:end])

@@ -8,11 +8,11 @@ GOLDEN = """\
 CREATE TABLE IF NOT EXISTS `charon`.`mlop_metrics`
 (
     `tenantId` LowCardinality(String),
-    `projectName` String CODEC(ZSTD(1)),
-    `runId` UInt64 CODEC(ZSTD(1)),
-    `logGroup` String CODEC(ZSTD(1)),
-    `logName` String CODEC(ZSTD(1)),
-    `time` DateTime64(3, 'UTC') CODEC(DoubleDelta, ZSTD(1)),
+    `projectName` LowCardinality(String) CODEC(ZSTD(1)),
+    `runId` UInt64 CODEC(Delta, ZSTD(1)),
+    `logGroup` LowCardinality(String) CODEC(ZSTD(1)),
+    `logName` LowCardinality(String) CODEC(ZSTD(1)),
+    `time` DateTime64(3, 'UTC') CODEC(Delta, T64, ZSTD(1)),
     `step` Float64 CODEC(DoubleDelta, ZSTD(1)),
     `value` Float64 CODEC(ZSTD(1)),
     `batch` UInt64 CODEC(Delta, ZSTD(1))

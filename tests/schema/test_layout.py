@@ -33,6 +33,7 @@ def test_a_pluto_table_is_written_with_integer_steps_and_without_batch():
     assert not layout.has_batch
     assert {entry.column.name: entry.type for entry in layout.columns} == {
         **PLUTO_METRICS,
+        **dict.fromkeys(("projectName", "logGroup", "logName"), "LowCardinality(String)"),
         "time": "DateTime64(3, 'UTC')",
     }
 
@@ -45,8 +46,8 @@ def test_columns_that_are_not_ours_are_left_alone():
 @pytest.mark.parametrize(
     ("column", "live", "written"),
     [
-        ("logName", "LowCardinality(String)", "String"),
-        ("logName", "Nullable(String)", "String"),
+        ("logName", "String", "LowCardinality(String)"),
+        ("logName", "Nullable(String)", "LowCardinality(String)"),
         ("tenantId", "String", "LowCardinality(String)"),
         ("tenantId", "LowCardinality(Nullable(String))", "LowCardinality(String)"),
         ("time", "DateTime64(6, 'Asia/Tokyo')", "DateTime64(3, 'UTC')"),

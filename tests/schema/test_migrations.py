@@ -1,18 +1,27 @@
+import re
 from dataclasses import replace
 
 import pytest
 
 from schema import migrations
+from schema.block import build_block, layout_of
 from schema.errors import MigrationChanged
 from schema.migrations import MIGRATIONS, Migration, apply
 from schema.streams import METRICS, STREAMS
+from tests.schema.frames import training_frame
 
 CHECKSUMS = {
     1: "dbecfdbb907fa93ecb7d488753db47a1",
     2: "918b350497f6da25d19c57fb133b913a",
     3: "28c1c32d9db8db9a3c2610f7013f7c9d",
     4: "6b122f4c3c9dfac63d9caec9b66e3055",
+    5: "59a87f95a69733f7b0ffc9a95a18af9c",
+    6: "3b514c8e23dea095c1a9b8c8dba318f5",
+    7: "d86c5acfe98fed9193dce6bf89a3dee0",
+    8: "08fe21a027252f61bfb2fb32d77a26d2",
 }
+
+NAMES = [f"{migration.number:04} {migration.name}" for migration in MIGRATIONS]
 
 
 def test_a_migration_once_released_is_never_changed():
@@ -26,10 +35,7 @@ def test_numbers_have_no_gaps():
 
 async def test_the_first_time_makes_all_tables_and_the_second_does_nothing(engine, database):
     applied = await apply(engine.run, database)
-    assert applied == [
-        *("0001 create mlop_metrics", "0002 create mlop_logs"),
-        *("0003 create mlop_data", "0004 create mlop_files"),
-    ]
+    assert applied == NAMES
     tables = {name for (name,) in engine.rows(f"SHOW TABLES FROM {database}")}
     assert tables == {"charon_migrations", *(stream.table for stream in STREAMS.values())}
     ledger = engine.rows(f"SELECT number, checksum FROM {database}.charon_migrations")
@@ -53,14 +59,41 @@ async def test_a_kill_between_a_table_and_its_line_in_the_ledger_heals(engine, d
 
     with pytest.raises(KeyboardInterrupt):
         await apply(killed, database)
-    assert await apply(engine.run, database) == ["0003 create mlop_data", "0004 create mlop_files"]
+    assert await apply(engine.run, database) == NAMES[2:]
 
 
 async def test_a_table_that_was_dropped_is_made_again(engine, database):
     await apply(engine.run, database)
     engine.rows(f"DROP TABLE {database}.mlop_logs SYNC")
-    assert await apply(engine.run, database) == ["0002 create mlop_logs"]
+    assert await apply(engine.run, database) == [
+        *("0002 create mlop_logs", "0006 denser columns of mlop_logs")
+    ]
     assert await apply(engine.run, database) == []
+
+
+async def test_tables_end_as_declared_and_rows_of_the_first_ones_stay(
+    engine, database, monkeypatch
+):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(migrations, "MIGRATIONS", MIGRATIONS[:4])
+        await apply(engine.run, database)
+    block = build_block(layout_of(METRICS), [training_frame(3)], 1)
+    engine.insert_block(layout_of(METRICS), database, block)
+    select = f"SELECT * EXCEPT batch FROM {database}.mlop_metrics ORDER BY step, logName"
+    before = engine.rows(select)
+    assert await apply(engine.run, database) == NAMES[4:]
+    assert engine.rows(select) == before
+    for stream in STREAMS.values():
+        types = engine.rows(
+            "SELECT name, type, compression_codec FROM system.columns WHERE"
+            f" database = '{database}' AND table = '{stream.table}'"
+        )
+        assert {
+            name: (type_name, re.sub(r"\(8\)", "", codec)) for name, type_name, codec in types
+        } == {
+            column.name: (column.type, f"CODEC({column.codec})" if column.codec else "")
+            for column in stream.columns
+        }
 
 
 async def test_a_changed_text_is_refused_and_nothing_is_done(engine, database, monkeypatch):
@@ -113,5 +146,5 @@ async def test_every_statement_of_the_replicated_variant_names_the_cluster():
 
     await apply(record, "charon", cluster="main", retention_days=5)
     changes = [sql for sql in statements if sql.startswith(("CREATE", "ALTER"))]
-    assert len(changes) == 2 + 4 + 4
+    assert len(changes) == 2 + 4 + 4 + 4
     assert all("ON CLUSTER `main`" in sql for sql in changes)
