@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run test chaos simulate loadtest loadtest-ceiling bench bench-peers bench-all lint format demo clean help
+.PHONY: run test chaos cluster simulate loadtest loadtest-ceiling bench bench-peers bench-all lint format demo clean help
 
 help:
 	@echo "make run    serve on port 3003, everything embedded, data in ./charon-data"
@@ -15,7 +15,8 @@ help:
 	@echo "make chaos MINUTES=10   real processes killed, disks filled, ClickHouse behind bad wires"
 	@echo "make loadtest SCENARIO=steady RATE=2000 DURATION=60   load a throw-away server, or HOST= KEY= CLICKHOUSE="
 	@echo "make bench  how fast the parts and the whole are here, against the stored figures"
-	@echo "make lint   ruff, mypy, import arrows"
+	@echo "make cluster MINUTES=10   two replicas behind nginx: rolling restarts, kills, scaling, an audit"
+	@echo "make lint   ruff, mypy, import arrows, the files of deploy/"
 	@echo "make demo   a small training run through the SDK, read back and checked"
 	@echo "make format write what ruff would have"
 	@echo "make clean  remove the environment and caches; data stays"
@@ -38,6 +39,10 @@ chaos: $(INSTALLED_DEV)
 	CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/chaos -s --durations=0 \
 		--timeout=$$((60 * $(MINUTES) + 1800))
 
+# nginx, replicas, Postgres and ClickHouse as deploy/ describes them, through restarts and kills.
+cluster: $(INSTALLED_DEV)
+	$(BIN)/python -m tests.cluster --minutes $(MINUTES)
+
 # docs/benchmarks.md says what each scenario does. Exit status: 1 means lost rows or failures.
 SCENARIO ?= steady
 GENERATOR ?= locust
@@ -56,6 +61,8 @@ lint: $(INSTALLED_DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint deploy/Dockerfile
+	$(BIN)/check-jsonschema -qq --builtin-schema vendor.compose-spec deploy/compose.yaml
 
 format: $(INSTALLED_DEV)
 	$(BIN)/ruff check --fix .

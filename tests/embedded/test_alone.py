@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,20 @@ def test_the_directory_is_refused_to_a_second_one_and_to_a_server_by_the_holders
 def test_a_taken_port_is_an_error_that_names_it(engine, tmp_path):
     port = engine.facts["url"].rpartition(":")[2]
     assert f"port {port}" in refused("clickhouse", "--port", port, data_dir=tmp_path / "other")
+
+
+def test_what_the_shipped_clickhouse_files_set_exists(engine):
+    password = Path(engine.facts["password_file"]).read_text().strip()
+    for table, file, element in (
+        ("server_settings", "memory.xml", "."),
+        ("settings", "queries.xml", "profiles/default"),
+    ):
+        root = ET.parse(ROOT / "deploy" / "clickhouse" / file).getroot()
+        named = {one.tag for one in root.find(element)}
+        known = set(engine.ask(f"SELECT name FROM system.{table}", password).split())
+        # One ratio is read by the server's own start, before there are settings of a server.
+        assert named - known <= {"max_server_memory_usage_to_ram_ratio"}
+        assert named
 
 
 def test_sigterm_closes_it_and_what_was_inserted_is_there_at_the_next_start(engine, data_dir):
