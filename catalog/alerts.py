@@ -14,6 +14,8 @@ from catalog.run_records import get_head
 from catalog.tables import alerts
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
     from catalog.engine import Database
 
 TEXT_LENGTH_MAX = 65_536
@@ -48,7 +50,8 @@ class Alerts:
         texts = {"level": alert.level, "title": alert.title, "body": alert.body, "url": alert.url}
         for field, text in texts.items():
             if text is not None and len(text) > TEXT_LENGTH_MAX:
-                raise TooLong(f"{field} may have at most {TEXT_LENGTH_MAX} characters")
+                limit = f"alert.{field} may have at most {TEXT_LENGTH_MAX} characters"
+                raise TooLong(f"{limit}, and has {len(text)}")
         now_ms = self._clock()
         statement = insert(alerts).values(
             run_id=run_id,
@@ -60,6 +63,9 @@ class Alerts:
             raised_at_ms=now_ms if alert.raised_at_ms is None else alert.raised_at_ms,
             created_at_ms=now_ms,
         )
-        async with self._database.write() as connection:
+
+        async def work(connection: AsyncConnection) -> None:
             await get_head(connection, tenant, run_id)
             await connection.execute(statement)
+
+        await self._database.transact(work)

@@ -11,6 +11,7 @@ from catalog.engine import Database
 from catalog.heartbeats import Heartbeats
 from catalog.keys import Keys
 from catalog.log_names import LogNames
+from catalog.model_graphs import ModelGraphs
 from catalog.organisations import Organisations
 from catalog.runs import Runs
 from catalog.stale_runs import StaleRuns
@@ -37,6 +38,7 @@ class Catalog:
         self.triggers = Triggers(database, clock)
         self.stale_runs = StaleRuns(database, clock)
         self.alerts = Alerts(database, clock)
+        self.model_graphs = ModelGraphs(database, clock)
 
     @classmethod
     async def open(

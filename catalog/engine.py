@@ -44,7 +44,11 @@ __all__ = ["Database", "parse_url"]
 BUSY_SECONDS_MAX = 10.0
 """How long SQLite waits for another process's write; one write takes milliseconds."""
 
-POOL_WAIT_SECONDS_MAX = 5.0
+READ_WAIT_SECONDS_MAX = 1.0
+"""For a connection, pooled or new; then the caller is told to come again. A queue without end would
+hold requests that nobody waits for any more."""
+WRITE_WAIT_SECONDS_MAX = 5.0
+"""The same for one that writes: a job's thousand ranks open its run at the same time."""
 READERS_MAX = 4
 """Connections of one process that only read; in SQLite each is a thread."""
 WRITERS_MAX = 6
@@ -68,11 +72,9 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = parse_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        self._acquire_seconds_max: float | None
         if self.is_sqlite:
             self._readers = _sqlite_engine(self.url, READERS_MAX)
             self._writers = _sqlite_engine(self.url, 1)
-            self._acquire_seconds_max = None
         else:
             from catalog import postgres  # noqa: PLC0415 - its driver is not for those with SQLite
 
@@ -81,7 +83,6 @@ class Database:
                 self.url, READERS_MAX, isolation_level="REPEATABLE READ"
             )
             self._writers = postgres.engine(self.url, WRITERS_MAX)
-            self._acquire_seconds_max = postgres.ACQUIRE_SECONDS_MAX
         self._file: tuple[int, int] | None = None
         """Device and inode of the SQLite file that the connections have open."""
 
@@ -108,7 +109,7 @@ class Database:
         """
         await self._see_file()
         with _translated():
-            async with self._connected(self._readers) as connection:
+            async with _connected(self._readers, READ_WAIT_SECONDS_MAX) as connection:
                 yield connection
 
     @asynccontextmanager
@@ -126,7 +127,7 @@ class Database:
         is_committing = False
         try:
             with _translated():
-                async with self._connected(self._writers) as connection:
+                async with _connected(self._writers, WRITE_WAIT_SECONDS_MAX) as connection:
                     await connection.execution_options(**{_WRITER: True})
                     async with connection.begin():
                         yield connection
@@ -157,13 +158,6 @@ class Database:
                 await asyncio.sleep(random.uniform(0.005, 0.02) * 2**attempt)  # noqa: S311
         async with self.write() as connection:
             return await work(connection)
-
-    @asynccontextmanager
-    async def _connected(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-        async with contextlib.AsyncExitStack() as stack:
-            async with asyncio.timeout(self._acquire_seconds_max):
-                connection = await stack.enter_async_context(engine.connect())
-            yield connection
 
     async def _see_file(self) -> None:
         """See that SQLite's file is still where it was.
@@ -199,12 +193,20 @@ class Database:
             await self._writers.dispose()
 
 
+@asynccontextmanager
+async def _connected(engine: AsyncEngine, seconds: float) -> AsyncIterator[AsyncConnection]:
+    async with contextlib.AsyncExitStack() as stack:
+        async with asyncio.timeout(seconds):
+            connection = await stack.enter_async_context(engine.connect())
+        yield connection
+
+
 def _sqlite_engine(url: URL, connections: int) -> AsyncEngine:
     engine = create_async_engine(
         url,
         pool_size=connections,
         max_overflow=0,
-        pool_timeout=POOL_WAIT_SECONDS_MAX,
+        pool_timeout=WRITE_WAIT_SECONDS_MAX,
         connect_args={"timeout": BUSY_SECONDS_MAX},
         hide_parameters=True,
     )

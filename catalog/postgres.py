@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
     from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
-ACQUIRE_SECONDS_MAX = 1.0
-"""For a connection, pooled or new; then the caller is told to come again. A queue without end
-would hold requests that nobody waits for any more."""
 CONNECT_SECONDS_MAX = 5.0
+POOL_WAIT_SECONDS_MAX = 60.0
+"""Callers bound their waiting themselves, for less."""
 STATEMENT_SECONDS_MAX = 10.0
 """For one statement and the locks that it waits for: most take less than a millisecond."""
 IDLE_SECONDS_MAX = 20.0
@@ -90,7 +89,7 @@ def engine(
         options |= {
             "pool_size": connections,
             "max_overflow": 0,
-            "pool_timeout": ACQUIRE_SECONDS_MAX,
+            "pool_timeout": POOL_WAIT_SECONDS_MAX,
         }
     else:
         options["poolclass"] = pool.NullPool

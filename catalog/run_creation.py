@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, update
 
 from catalog.documents import checked_text, merged_deep, parse
-from catalog.errors import Broken
 from catalog.names import checked_name
-from catalog.projects import locked_project, next_run_number
+from catalog.projects import give_number_back, numbered_project, slug_of_tenant
 from catalog.run_events import record_event
 from catalog.run_forks import ForkRequest, resolve_fork
-from catalog.run_records import RunHead, document_of, get_head, head_of, select_heads
+from catalog.run_records import RunHead, document_of, head_of, select_heads
 from catalog.run_status import reopen
 from catalog.statuses import Source, Status
-from catalog.tables import organisations, runs
+from catalog.tables import projects, runs
 from catalog.tags import checked_tags, tags_to_text
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from catalog.engine import Database
-    from catalog.projects import Project
+    from catalog.projects import NumberedProject
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +75,6 @@ class OpenedRun:
     is_resumed: bool
 
 
-async def slug_of_tenant(connection: AsyncConnection, tenant: str) -> str:
-    """The organisation's slug.
-
-    Raises:
-        Broken: a key names an organisation that is not there.
-    """
-    statement = select(organisations.c.slug).where(organisations.c.id == tenant)
-    slug = (await connection.execute(statement)).scalar_one_or_none()
-    if slug is None:
-        raise Broken(f"no organisation {tenant!r}, though there is a key of it")
-    return str(slug)
-
-
 async def open_run(
     database: Database, connection: AsyncConnection, tenant: str, new: NewRun, *, now_ms: int
 ) -> OpenedRun:
@@ -97,38 +83,51 @@ async def open_run(
     Raises:
         Refused: the fork, or a merged configuration.
     """
-    slug = await slug_of_tenant(connection, tenant)
-    project = await locked_project(
+    resumed = await _resumed(connection, tenant, new, now_ms=now_ms)
+    if resumed is not None:
+        return resumed
+    project = await numbered_project(
         database,
         connection,
         tenant,
         new.project,
+        now_ms=now_ms,
         created_at_ms=now_ms if new.created_at_ms is None else new.created_at_ms,
         updated_at_ms=now_ms if new.updated_at_ms is None else new.updated_at_ms,
     )
-    existing = await _of_external_id(connection, tenant, project, new.external_id)
-    if existing is None:
-        run_id = await _insert(connection, tenant, project, new, now_ms=now_ms)
-    else:
-        run_id = existing.id
-        await reopen(connection, existing, now_ms=now_ms, api_key_id=new.api_key_id)
-        await _merge_config(connection, existing, new.config)
-    run = await get_head(connection, tenant, run_id)
-    return OpenedRun(run, slug, is_resumed=existing is not None)
+    # Whoever held the project's lock before may have made it.
+    resumed = await _resumed(connection, tenant, new, now_ms=now_ms)
+    if resumed is not None:
+        await give_number_back(connection, project)
+        return resumed
+    run = await _insert(connection, tenant, project, new, now_ms=now_ms)
+    return OpenedRun(run, project.organisation_slug, is_resumed=False)
 
 
-async def _of_external_id(
-    connection: AsyncConnection, tenant: str, project: Project, external_id: str | None
+async def of_external_id(
+    connection: AsyncConnection, tenant: str, new: NewRun, *, locked: bool = False
 ) -> RunHead | None:
-    if external_id is None:
+    """The run that has the new one's external id already, in the same project."""
+    if new.external_id is None:
         return None
-    statement = (
-        select_heads(tenant)
-        .where(runs.c.project_id == project.id, runs.c.external_id == external_id)
-        .with_for_update(of=runs)
+    statement = select_heads(tenant).where(
+        projects.c.name == new.project, runs.c.external_id == new.external_id
     )
+    if locked:
+        statement = statement.with_for_update(of=runs, key_share=True)
     row = (await connection.execute(statement)).first()
     return None if row is None else head_of(row)
+
+
+async def _resumed(
+    connection: AsyncConnection, tenant: str, new: NewRun, *, now_ms: int
+) -> OpenedRun | None:
+    found = await of_external_id(connection, tenant, new, locked=True)
+    if found is None:
+        return None
+    run = await reopen(connection, found, now_ms=now_ms, api_key_id=new.api_key_id)
+    await _merge_config(connection, found, new.config)
+    return OpenedRun(run, await slug_of_tenant(connection, tenant), is_resumed=True)
 
 
 async def _merge_config(connection: AsyncConnection, run: RunHead, config: str | None) -> None:
@@ -140,42 +139,53 @@ async def _merge_config(connection: AsyncConnection, run: RunHead, config: str |
 
 
 async def _insert(
-    connection: AsyncConnection, tenant: str, project: Project, new: NewRun, *, now_ms: int
-) -> int:
-    values: dict[str, Any] = {"config": new.config, "tags": tags_to_text(new.tags)}
+    connection: AsyncConnection, tenant: str, project: NumberedProject, new: NewRun, *, now_ms: int
+) -> RunHead:
+    fork = None
     if new.fork is not None:
         fork = await resolve_fork(
             connection, tenant, project.name, new.fork, config=new.config, tags=list(new.tags)
         )
-        values = {
-            "config": fork.config,
-            "tags": tags_to_text(fork.tags),
-            "forked_from_run_id": fork.parent_run_id,
-            "fork_step": fork.step,
-        }
-    number = await next_run_number(connection, project.id, now_ms)
-    statement = insert(runs).values(
-        organisation_id=tenant,
-        project_id=project.id,
-        number=number,
+    run = RunHead(
+        id=0,  # the database gives it
+        tenant=tenant,
+        project=project.name,
+        prefix=project.prefix,
+        number=project.run_number,
         name=new.name,
         external_id=new.external_id,
         status=Status.RUNNING,
-        system_metadata=new.system_metadata,
-        logger_settings=new.logger_settings,
-        api_key_id=new.api_key_id,
+        status_updated_at_ms=None,
+        forked_from_run_id=None if fork is None else fork.parent_run_id,
+        fork_step=None if fork is None else fork.step,
         created_at_ms=now_ms if new.created_at_ms is None else new.created_at_ms,
         updated_at_ms=now_ms if new.updated_at_ms is None else new.updated_at_ms,
-        **values,
+    )
+    statement = insert(runs).values(
+        organisation_id=tenant,
+        project_id=project.id,
+        number=run.number,
+        name=run.name,
+        external_id=run.external_id,
+        status=run.status,
+        tags=tags_to_text(new.tags if fork is None else fork.tags),
+        config=new.config if fork is None else fork.config,
+        system_metadata=new.system_metadata,
+        logger_settings=new.logger_settings,
+        forked_from_run_id=run.forked_from_run_id,
+        fork_step=run.fork_step,
+        api_key_id=new.api_key_id,
+        created_at_ms=run.created_at_ms,
+        updated_at_ms=run.updated_at_ms,
     )
     run_id = int((await connection.execute(statement.returning(runs.c.id))).scalar_one())
     await record_event(
         connection,
         run_id,
         None,
-        Status.RUNNING,
+        run.status,
         Source.API,
         now_ms=now_ms,
         api_key_id=new.api_key_id,
     )
-    return run_id
+    return replace(run, id=run_id)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from catalog.statuses import Source, Status
 
+LISTED_MAX = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
@@ -58,12 +60,13 @@ async def record_event(
 
 
 async def events_of(connection: AsyncConnection, run_id: int) -> list[RunEvent]:
-    """All events of a run, by time, then by id."""
+    """The events of a run, by time, then by id; the first 10,000."""
     columns = run_events.c
     statement = (
         select(run_events)
         .where(columns.run_id == run_id)
         .order_by(columns.created_at_ms, columns.id)
+        .limit(LISTED_MAX)
     )
     return [
         RunEvent(

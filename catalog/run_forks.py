@@ -49,11 +49,30 @@ async def resolve_fork(
     config: str | None,
     tags: list[str],
 ) -> Fork:
-    """Finds the run whose own rows hold the step, which may be an ancestor of the one named.
+    """What a run forked so begins with.
+
+    Raises:
+        Invalid: as `resolved_parent`.
+        TooLarge: the configuration together with the parent's.
+    """
+    parent = await resolved_parent(connection, tenant, project, request)
+    assert request.step is not None
+    if request.inherits_config:
+        inherited = await document_of(connection, parent.id, runs.c.config)
+        config = merged_shallow("config", inherited, config)
+    if request.inherits_tags:
+        inherited = await document_of(connection, parent.id, runs.c.tags)
+        tags = inherited_tags(tags_from_text(inherited or "[]"), tags)
+    return Fork(parent_run_id=parent.id, step=request.step, config=config, tags=tags)
+
+
+async def resolved_parent(
+    connection: AsyncConnection, tenant: str, project: str, request: ForkRequest
+) -> RunHead:
+    """The run whose own rows hold the step, which may be an ancestor of the one named.
 
     Raises:
         Invalid: no step is given, or the parent is not in this organisation's project.
-        TooLarge: the configuration together with the parent's.
     """
     if request.step is None:
         raise Invalid("forkStep is required when forkRunId is provided")
@@ -64,13 +83,7 @@ async def resolve_fork(
         if request.step > parent.fork_step:
             break
         parent = await _parent(connection, tenant, project, parent.forked_from_run_id)
-    if request.inherits_config:
-        inherited = await document_of(connection, parent.id, runs.c.config)
-        config = merged_shallow("config", inherited, config)
-    if request.inherits_tags:
-        inherited = await document_of(connection, parent.id, runs.c.tags)
-        tags = inherited_tags(tags_from_text(inherited or "[]"), tags)
-    return Fork(parent_run_id=parent.id, step=request.step, config=config, tags=tags)
+    return parent
 
 
 async def _parent(connection: AsyncConnection, tenant: str, project: str, run_id: int) -> RunHead:

@@ -101,7 +101,8 @@ async def get_head(
         connection: in a transaction.
         tenant: the organisation that asks.
         run_id: any integer; one that no run can have is simply not found.
-        locked: no other transaction changes the run until this one ends.
+        locked: no other transaction changes the run until this one ends; what refers to it (names,
+            alerts, events) can be added all the same.
 
     Raises:
         NotFound: there is none, or it is another organisation's.
@@ -110,7 +111,7 @@ async def get_head(
     if 0 < run_id <= RUN_ID_MAX:
         statement = select_heads(tenant).where(runs.c.id == run_id)
         if locked:
-            statement = statement.with_for_update(of=runs)
+            statement = statement.with_for_update(of=runs, key_share=True)
         row = (await connection.execute(statement)).first()
     if row is None:
         raise NotFound("Run not found")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import update
@@ -82,23 +82,27 @@ async def apply_status(
 
 async def reopen(
     connection: AsyncConnection, run: RunHead, *, now_ms: int, api_key_id: str | None
-) -> None:
-    """A resumed run runs again; one that runs stays as it is.
+) -> RunHead:
+    """A resumed run runs again; one that runs stays as it is. The run must be locked.
 
     What was asked of the run before it ended is void: a cancellation that came too late does not
     stop its next life. One that waits for a run that still runs stands, whoever joins it.
+
+    Returns: the run as it is now.
     """
-    if run.status is not Status.RUNNING:
-        await connection.execute(
-            update(run_triggers)
-            .where(run_triggers.c.run_id == run.id, run_triggers.c.consumed_at_ms.is_(None))
-            .values(consumed_at_ms=now_ms)
-        )
-        await apply_status(
-            connection,
-            run,
-            StatusRequest(Status.RUNNING),
-            Source.RESUME,
-            now_ms=now_ms,
-            api_key_id=api_key_id,
-        )
+    if run.status is Status.RUNNING:
+        return run
+    await connection.execute(
+        update(run_triggers)
+        .where(run_triggers.c.run_id == run.id, run_triggers.c.consumed_at_ms.is_(None))
+        .values(consumed_at_ms=now_ms)
+    )
+    await apply_status(
+        connection,
+        run,
+        StatusRequest(Status.RUNNING),
+        Source.RESUME,
+        now_ms=now_ms,
+        api_key_id=api_key_id,
+    )
+    return replace(run, status=Status.RUNNING, status_updated_at_ms=now_ms, updated_at_ms=now_ms)

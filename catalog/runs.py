@@ -14,9 +14,13 @@ from sqlalchemy import select, update
 from catalog.clock import WallClock, wall_ms
 from catalog.display_ids import parse_display_id
 from catalog.documents import merged_deep, parse_object
-from catalog.errors import Conflict, NotFound
-from catalog.run_creation import NewRun, OpenedRun, open_run, slug_of_tenant
+from catalog.errors import Conflict, NotFound, TooLong
+from catalog.names import storable
+from catalog.projects import Project, listed_projects, slug_of_tenant
+from catalog.run_creation import NewRun, OpenedRun, of_external_id, open_run
+from catalog.run_details import RunDetails, details_of
 from catalog.run_events import RunEvent, events_of
+from catalog.run_forks import resolved_parent
 from catalog.run_records import (
     RUN_ID_MAX,
     Run,
@@ -40,6 +44,9 @@ if TYPE_CHECKING:
 
     from catalog.engine import Database
 
+NOTES_LENGTH_MAX = 1_000
+"""Characters. Source: the wire's."""
+
 
 class Runs:
     """The runs of this catalogue. Every method may raise Unavailable, and NotFound."""
@@ -56,8 +63,25 @@ class Runs:
         Durability: the run survives a power cut, and its id is never given again.
         """
         new = new.checked()
-        async with self._database.write() as connection:
-            return await open_run(self._database, connection, tenant, new, now_ms=self._clock())
+        now_ms = self._clock()
+        return await self._database.transact(
+            lambda connection: open_run(self._database, connection, tenant, new, now_ms=now_ms)
+        )
+
+    async def fork_parent(self, tenant: str, new: NewRun) -> RunHead | None:
+        """The run whose own rows hold the step that a new run is forked at.
+
+        Returns: None where no fork would be made: none is asked for, or the external id is there.
+
+        Raises:
+            Invalid: no step is given, or the parent is not in this organisation's project.
+        """
+        if new.fork is None:
+            return None
+        async with self._database.read() as connection:
+            if await of_external_id(connection, tenant, new) is not None:
+                return None
+            return await resolved_parent(connection, tenant, new.project, new.fork)
 
     async def resume(self, tenant: str, run_id: int, *, api_key_id: str | None = None) -> OpenedRun:
         """Lets a run run again."""
@@ -75,11 +99,7 @@ class Runs:
         Raises:
             Invalid: the text is no display id. Conflict: several projects have it.
         """
-        prefix, number = parse_display_id(text)
-        statement = select_heads(tenant).where(projects.c.prefix == prefix, runs.c.number == number)
-        if project is not None:
-            statement = statement.where(projects.c.name == project)
-        return await self._resume(tenant, statement, api_key_id)
+        return await self._resume(tenant, _of_display_id(tenant, text, project), api_key_id)
 
     async def resume_by_external_id(
         self, tenant: str, external_id: str, project: str, *, api_key_id: str | None = None
@@ -106,11 +126,15 @@ class Runs:
         Raises:
             NotJson, NotAnObject, TooLarge: one of the documents.
         """
-        async with self._database.write() as connection:
+        now_ms = self._clock()
+
+        async def work(connection: AsyncConnection) -> bool:
             run = await get_head(connection, tenant, run_id, locked=True)
             return await apply_status(
-                connection, run, request, source, now_ms=self._clock(), api_key_id=api_key_id
+                connection, run, request, source, now_ms=now_ms, api_key_id=api_key_id
             )
+
+        return await self._database.transact(work)
 
     async def set_tags(self, tenant: str, run_id: int, tags: Sequence[str]) -> None:
         """Replaces the run's tags.
@@ -118,14 +142,19 @@ class Runs:
         Raises:
             Invalid, TooLong: they cannot be stored; nothing is changed.
         """
-        text = tags_to_text(checked_tags(tags))
-        async with self._database.write() as connection:
-            await get_head(connection, tenant, run_id)
-            await connection.execute(
-                update(runs)
-                .where(runs.c.id == run_id)
-                .values(tags=text, updated_at_ms=self._clock())
+        await self._set(tenant, run_id, tags=tags_to_text(checked_tags(tags)))
+
+    async def set_notes(self, tenant: str, run_id: int, notes: str | None) -> None:
+        """Replaces the run's notes; None and an empty text clear them.
+
+        Raises:
+            TooLong: they are.
+        """
+        if notes is not None and len(notes) > NOTES_LENGTH_MAX:
+            raise TooLong(
+                f"notes may have at most {NOTES_LENGTH_MAX} characters, and has {len(notes)}"
             )
+        await self._set(tenant, run_id, notes=storable(notes) if notes else None)
 
     async def merge_config(self, tenant: str, run_id: int, config: str | None) -> None:
         """Merges a JSON object into the run's configuration; `null` and None leave it as it is.
@@ -134,7 +163,9 @@ class Runs:
             NotJson, NotAnObject, TooLarge: the text, or what the merge would give.
         """
         patch = None if config is None else parse_object("config", config)
-        async with self._database.write() as connection:
+        now_ms = self._clock()
+
+        async def work(connection: AsyncConnection) -> None:
             await get_head(connection, tenant, run_id, locked=True)
             if patch is not None:
                 stored = await document_of(connection, run_id, runs.c.config)
@@ -142,8 +173,10 @@ class Runs:
                 await connection.execute(
                     update(runs)
                     .where(runs.c.id == run_id)
-                    .values(config=merged, updated_at_ms=self._clock())
+                    .values(config=merged, updated_at_ms=now_ms)
                 )
+
+        await self._database.transact(work)
 
     async def find(self, tenant: str, run_id: int) -> Run | None:
         """The organisation's run of that number, with its documents."""
@@ -169,14 +202,61 @@ class Runs:
             await get_head(connection, tenant, run_id)
             return await events_of(connection, run_id)
 
+    async def details(self, tenant: str, run_id: int) -> RunDetails:
+        """The organisation's run of that number with all that belongs to it."""
+        async with self._database.read() as connection:
+            return await details_of(connection, await get_head(connection, tenant, run_id))
+
+    async def details_by_display_id(
+        self, tenant: str, text: str, project: str | None
+    ) -> RunDetails:
+        """The same of the run of that display id.
+
+        Raises:
+            Invalid: the text is no display id. Conflict: several projects have it.
+        """
+        statement = _of_display_id(tenant, text, project)
+        async with self._database.read() as connection:
+            return await details_of(connection, await _the_one(connection, statement))
+
+    async def projects(self, tenant: str) -> list[Project]:
+        """The organisation's projects, newest first."""
+        async with self._database.read() as connection:
+            return await listed_projects(connection, tenant)
+
+    async def _set(self, tenant: str, run_id: int, **values: str | None) -> None:
+        """One statement: whole columns need no lock before."""
+        if not 0 < run_id <= RUN_ID_MAX:
+            raise NotFound("Run not found")
+        statement = (
+            update(runs)
+            .where(runs.c.organisation_id == tenant, runs.c.id == run_id)
+            .values(**values, updated_at_ms=self._clock())
+        )
+
+        async def work(connection: AsyncConnection) -> None:
+            if (await connection.execute(statement)).rowcount == 0:
+                raise NotFound("Run not found")
+
+        await self._database.transact(work)
+
     async def _resume(
         self, tenant: str, statement: Select[tuple[object, ...]], api_key_id: str | None
     ) -> OpenedRun:
-        async with self._database.write() as connection:
-            run = await _the_one(connection, statement.with_for_update(of=runs))
-            await reopen(connection, run, now_ms=self._clock(), api_key_id=api_key_id)
-            slug = await slug_of_tenant(connection, tenant)
-            return OpenedRun(await get_head(connection, tenant, run.id), slug, is_resumed=True)
+        now_ms = self._clock()
+
+        async def work(connection: AsyncConnection) -> OpenedRun:
+            run = await _the_one(connection, statement.with_for_update(of=runs, key_share=True))
+            run = await reopen(connection, run, now_ms=now_ms, api_key_id=api_key_id)
+            return OpenedRun(run, await slug_of_tenant(connection, tenant), is_resumed=True)
+
+        return await self._database.transact(work)
+
+
+def _of_display_id(tenant: str, text: str, project: str | None) -> Select[tuple[object, ...]]:
+    prefix, number = parse_display_id(text)
+    statement = select_heads(tenant).where(projects.c.prefix == prefix, runs.c.number == number)
+    return statement if project is None else statement.where(projects.c.name == project)
 
 
 async def _the_one(connection: AsyncConnection, statement: Select[tuple[object, ...]]) -> RunHead:

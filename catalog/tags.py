@@ -26,7 +26,9 @@ def checked_tags(tags: Sequence[str]) -> list[str]:
         raise Invalid(f"tags may have at most {TAGS_MAX} entries, and has {len(tags)}")
     for tag in tags:
         if len(tag) > TAG_LENGTH_MAX:
-            raise TooLong(f"a tag may have at most {TAG_LENGTH_MAX} characters, and has {len(tag)}")
+            raise TooLong(
+                f"tags: a tag may have at most {TAG_LENGTH_MAX} characters, and one has {len(tag)}"
+            )
     if sum(tag.startswith(GROUP_PREFIX) for tag in tags) > 1:
         raise Invalid("A run can have at most one group:* tag.")
     return [storable(tag) for tag in tags]

@@ -62,7 +62,6 @@ async def test_no_run_is_anybodys_elses(tenant, new_run):
         runs.merge_config(tenant.other, run_id, '{"a": 1}'),
         runs.history(tenant.other, run_id),
         tenant.catalog.log_names.add(tenant.other, run_id, "METRIC", ["a"]),
-        tenant.catalog.heartbeats.beat(tenant.other, run_id),
     ):
         with pytest.raises(NotFound, match=r"^Run not found$"):
             await attempt
@@ -79,8 +78,6 @@ async def test_a_number_that_no_run_has_is_not_found(tenant, run_id):
         await tenant.catalog.runs.set_tags(tenant.id, run_id, [])
     with pytest.raises(NotFound):
         await tenant.catalog.runs.resume(tenant.id, run_id)
-    with pytest.raises(NotFound):
-        await tenant.catalog.heartbeats.beat(tenant.id, run_id)
 
 
 async def test_an_external_id_names_one_run_of_a_project(tenant, new_run):

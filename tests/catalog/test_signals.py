@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 from sqlalchemy import func, select
@@ -46,15 +47,26 @@ async def test_many_names_and_no_names_are_both_fine(tenant, run_id):
 
 
 async def test_an_overlong_name_is_refused_with_its_limit(tenant, run_id):
-    with pytest.raises(TooLong, match="logName may have at most 4096"):
-        await tenant.catalog.log_names.add(tenant.id, run_id, "METRIC", ["n" * 4_097])
+    with pytest.raises(TooLong, match="logName may have at most 2500 bytes of UTF-8, and has 2501"):
+        await tenant.catalog.log_names.add(tenant.id, run_id, "METRIC", ["ok", "é" * 1_250 + "n"])
+    assert await rows(tenant.catalog, log_names) == []
+    with pytest.raises(TooLong, match="logType may have at most 64 characters, and has 65"):
+        await tenant.catalog.log_names.add(tenant.id, run_id, "t" * 65, ["n"])
+
+
+async def test_the_longest_name_fits_every_index_though_it_cannot_be_compressed(tenant, run_id):
+    letters = random.Random(1).choices([chr(n) for n in range(0x4E00, 0x9000)], k=833)
+    await tenant.catalog.log_names.add(tenant.id, run_id, "METRIC", ["".join(letters)])
+    assert [row.log_name for row in await rows(tenant.catalog, log_names)] == ["".join(letters)]
 
 
 async def test_names_of_one_run_registered_by_many_ranks_at_once(tenant, run_id):
     await asyncio.gather(
         *(
-            tenant.catalog.log_names.add(tenant.id, run_id, "METRIC", ["sys/a", "sys/b"])
-            for _ in range(10)
+            tenant.catalog.log_names.add(
+                tenant.id, run_id, "METRIC", ["sys/a", "sys/b"][:: 1 if rank % 2 else -1]
+            )
+            for rank in range(10)
         )
     )
     assert len(await rows(tenant.catalog, log_names)) == 2
