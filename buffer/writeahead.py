@@ -147,6 +147,10 @@ class WriteAheadBuffer:
         self._storage.metrics.count("log_repeats", state="pending" if is_pending else "settled")
         return found if isinstance(found, Receipt) else _joined(found.outcome())
 
+    def is_known(self, digest: bytes) -> bool:
+        """Whether `repeat_of` knows a request with this digest; counts nothing."""
+        return self._window.find(digest) is not None
+
     def append(self, submission: Submission) -> asyncio.Future[Receipt]:
         """Queues a request's rows; the future's result says that all of them are durable.
 
@@ -171,7 +175,7 @@ class WriteAheadBuffer:
         return asyncio.shield(self._append(submission, None).outcome())
 
     def append_then(self, submission: Submission, settled: Settled) -> None:
-        """Queues the rows of a request that is no repeat, as `repeat_of` has just said.
+        """Queues the rows of a request that is not known, as `is_known` has just said.
 
         Args:
             submission: the rows, and the answer's counts.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _STREAMS = (StreamKind.METRICS, StreamKind.LOGS, StreamKind.DATA)
 _ROWS = {kind: key_of("rows_accepted", stream=kind.name.lower()) for kind in _STREAMS}
 _BYTES = {kind: key_of("body_bytes", stream=kind.name.lower()) for kind in _STREAMS}
+_LANES = {lane: key_of("lane_requests", lane=lane) for lane in ("fast", "aiohttp")}
 _SECONDS = key_of("request_seconds")
 
 
@@ -33,6 +34,10 @@ class Accounting:
     def __init__(self, metrics: WorkerMetrics, refused: RefusedRing) -> None:
         self._metrics = metrics
         self._refused = refused
+
+    def served_by(self, lane: str) -> None:
+        """An ingest request was served by this lane: fast or aiohttp."""
+        self._metrics.count_key(_LANES[lane])
 
     def decoded(
         self, tenant: TenantId, kind: StreamKind, to: Addressee, decoded: Decoded, size: int

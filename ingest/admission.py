@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Self
 from ingest.answers import Code, RequestRefused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 SMALL_BODY_BYTES = 2**20
 WAITERS_MAX = 256
@@ -160,16 +160,10 @@ class Reservation:
             await self._admission.grow(self, size)
 
     @contextmanager
-    def awaiting(self, timer: asyncio.Timeout, *, buffered: int) -> Iterator[None]:
-        """While the sender is waited for.
-
-        Args:
-            timer: ends the wait when the body is given up.
-            buffered: bytes that may be gathered meanwhile without being reserved.
-        """
-        self.buffered = buffered
+    def awaiting(self, give_up: Callable[[], None], *, buffered: int) -> Iterator[None]:
+        """While the sender is waited for; the arguments are those of `Admission.watch`."""
         admission = self._admission
-        admission.watch(self, timer)
+        admission.watch(self, give_up, buffered=buffered)
         try:
             yield
         finally:
@@ -209,7 +203,7 @@ class Admission:
         self._growers = 0
         self._held = 0
         self._held_bytes = 0
-        self._awaited: dict[Reservation, asyncio.Timeout] = {}
+        self._awaited: dict[Reservation, Callable[[], None]] = {}
         self._buffered_bytes = 0
         self._press_timer: asyncio.TimerHandle | None = None
 
@@ -220,6 +214,14 @@ class Admission:
             known_size: the body's length where the request says it and it is not compressed.
         """
         return Reservation(self, known_size)
+
+    def take_small(self, size: int) -> bool:
+        """Take memory for a body that is all here, at once or not at all; for `give_small`."""
+        return self._small.take_now(size)
+
+    def give_small(self, size: int) -> None:
+        """Give back what `take_small` took."""
+        self._small.give(size)
 
     async def grow(self, reservation: Reservation, size: int) -> None:
         """See `Reservation.grow`."""
@@ -243,17 +245,26 @@ class Admission:
             self._growers -= is_grower
         reservation.large += more
 
-    def watch(self, reservation: Reservation, timer: asyncio.Timeout) -> None:
-        """See `Reservation.awaiting`."""
+    def watch(
+        self, reservation: Reservation, give_up: Callable[[], None], *, buffered: int
+    ) -> None:
+        """The sender is waited for.
+
+        Args:
+            reservation: of the body.
+            give_up: ends the wait, when others need what this body holds up.
+            buffered: bytes that may be gathered meanwhile without being reserved.
+        """
+        reservation.buffered = buffered
         if reservation.began_at is None:
             reservation.began_at = asyncio.get_running_loop().time()
-        self._awaited[reservation] = timer
+        self._awaited[reservation] = give_up
         self._buffered_bytes += reservation.buffered
         if self._buffered_bytes > BUFFERED_BYTES_MAX:
             self._give_up(next(one for one in self._awaited if one.buffered))
 
     def unwatch(self, reservation: Reservation) -> None:
-        """See `Reservation.awaiting`."""
+        """The end of `watch`."""
         if self._awaited.pop(reservation, None) is not None:
             self._buffered_bytes -= reservation.buffered
 
@@ -316,10 +327,10 @@ class Admission:
         self._press_timer = loop.call_later(PRESS_SECONDS, self._press) if is_wanted else None
 
     def _give_up(self, reservation: Reservation) -> None:
-        timer = self._awaited[reservation]
+        give_up = self._awaited[reservation]
         self.unwatch(reservation)
         reservation.is_given_up = True
-        timer.reschedule(asyncio.get_running_loop().time())
+        give_up()
 
     @staticmethod
     def _overloaded() -> RequestRefused:

@@ -7,26 +7,28 @@
   key.
 * Connections above the limit are answered 503 and closed, before the process runs out of
   descriptors.
+
+In front of aiohttp stands the fast lane (`ingest.lane`), which serves plain ingest requests itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import structlog
 from aiohttp import web
 
 from ingest.answers import SERVER, STATUS, Code, code_of_status, error_body, error_response
+from ingest.intake import READ_BUFFER_BYTES
+from ingest.lane import Lane
+from ingest.lane_heads import HEADER_BYTES_MAX, HEADERS_MAX, Heads
 
 if TYPE_CHECKING:
+    from ingest.lane_receiving import LaneReceiver
     from ingest.metrics import WorkerMetrics
 
-READ_BUFFER_BYTES = 64 * 2**10
-"""aiohttp stops reading from a client at twice this: what one that is made to wait can cost us."""
-HEADERS_MAX = 64
-HEADER_BYTES_MAX = 8_190
 LAST_WORDS_SECONDS = 0.5
 DRAIN_POLL_SECONDS = 0.05
 WRITE_BUFFER_BYTES = 32 * 2**10
@@ -50,10 +52,17 @@ class ConnectionLimits:
     connections_max: int
 
 
+class FastLane(NamedTuple):
+    """What the fast lanes of all connections share."""
+
+    receiver: LaneReceiver
+    heads: Heads
+
+
 class Connection(web.RequestHandler):
     """A connection; see the module. Made by `ConnectionFactory`."""
 
-    __slots__ = ("_deadline", "_limits", "_metrics", "_unread_deadline")
+    __slots__ = ("_deadline", "_idle_waiter", "_lane", "_limits", "_metrics", "_unread_deadline")
 
     def __init__(
         self,
@@ -62,7 +71,9 @@ class Connection(web.RequestHandler):
         limits: ConnectionLimits,
         metrics: WorkerMetrics,
         loop: asyncio.AbstractEventLoop,
+        fast: FastLane | None = None,
     ) -> None:
+        self._lane = None if fast is None else Lane(self, fast.receiver, fast.heads, loop)
         super().__init__(
             server,
             loop=loop,
@@ -97,6 +108,8 @@ class Connection(web.RequestHandler):
         self._disarm()
         if self._unread_deadline is not None:
             self._unread_deadline.cancel()
+        if self._lane is not None:
+            self._lane.lost()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -114,6 +127,13 @@ class Connection(web.RequestHandler):
         self._resume_reading_if_drained()
 
     def data_received(self, data: bytes) -> None:
+        """The fast lane's first, where there is one; without bytes it is aiohttp's own wish."""
+        if self._lane is not None and data:
+            self._lane.data_received(data)
+        else:
+            self.feed(data)
+
+    def feed(self, data: bytes) -> None:
         """Parse; the deadline stands while there is a request of which not all headers are here."""
         count = self._request_count
         super().data_received(data)
@@ -147,8 +167,38 @@ class Connection(web.RequestHandler):
 
     def close_if_idle(self) -> None:
         """Close unless a request is being read or answered; such a one closes with its answer."""
-        if self._current_request is None and not self._messages:
+        is_busy = self._lane is not None and self._lane.is_busy
+        if self._current_request is None and not self._messages and not is_busy:
             self.force_close()
+
+    def request_begins(self) -> None:
+        """See `lane.Host`."""
+        if self._deadline is not None:
+            self._disarm()
+
+    def request_ends(self) -> None:
+        """See `lane.Host`: aiohttp's own timer looks at this when it fires."""
+        self._next_keepalive_close_time = self._loop.time() + self._limits.idle_seconds_max
+
+    def linger(self) -> None:
+        """See `lane.Host`."""
+        self._loop.call_later(LINGER_SECONDS, self.force_close)
+
+    @property
+    def _waiter(self) -> asyncio.Future[None] | None:
+        """What aiohttp waits on for its next request; None while it serves one."""
+        return self._idle_waiter
+
+    @_waiter.setter
+    def _waiter(self, waiter: asyncio.Future[None] | None) -> None:
+        self._idle_waiter = waiter
+        if waiter is not None and self._lane is not None:
+            self._lane.returned()
+
+    def _process_keepalive(self) -> None:
+        if self._lane is not None and self._lane.is_busy:
+            self.request_ends()  # it is not idle: look again after as long
+        super()._process_keepalive()
 
     def _arm(self) -> None:
         self._deadline = self._loop.call_later(self._limits.header_seconds_max, self._expire)
@@ -198,19 +248,38 @@ def _say_malformed(now: float, status: int, error: str) -> None:
 
 
 class ConnectionFactory:
-    """What the listener calls for each connection."""
+    """What the listener calls for each connection.
+
+    Args:
+        server: aiohttp's.
+        limits: of all connections.
+        metrics: counts them.
+        fast: serves plain ingest requests; None: aiohttp serves all.
+    """
 
     def __init__(
-        self, server: web.Server, *, limits: ConnectionLimits, metrics: WorkerMetrics
+        self,
+        server: web.Server,
+        *,
+        limits: ConnectionLimits,
+        metrics: WorkerMetrics,
+        fast: LaneReceiver | None = None,
     ) -> None:
         self._server = server
         self._limits = limits
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
+        self._fast = None if fast is None else FastLane(fast, Heads(self._loop))
 
     def __call__(self) -> Connection:
         """A protocol for one new connection."""
-        return Connection(self._server, limits=self._limits, metrics=self._metrics, loop=self._loop)
+        return Connection(
+            self._server,
+            limits=self._limits,
+            metrics=self._metrics,
+            loop=self._loop,
+            fast=self._fast,
+        )
 
     async def drain(self, seconds_max: float) -> None:
         """Let every request that is under way come to its end, its body included.

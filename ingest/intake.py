@@ -9,7 +9,6 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from ingest.answers import Code, RequestRefused
 from ingest.body_decoding import ENCODINGS, BadEncoding, BodyDecoder, BodyTooLarge, UnknownEncoding
-from ingest.connection import READ_BUFFER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +16,10 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from ingest.admission import Reservation
+
+
+READ_BUFFER_BYTES = 64 * 2**10
+"""aiohttp stops reading from a client at twice this: what one that is made to wait can cost us."""
 
 
 class Body:
@@ -103,13 +106,10 @@ class Body:
             self._deadline = asyncio.get_running_loop().time() + self._seconds_max
         try:
             async with asyncio.timeout_at(self._deadline) as timer:
-                with reservation.awaiting(timer, buffered=self._buffered):
+                with reservation.awaiting(lambda: _end(timer), buffered=self._buffered):
                     return await self._next()
         except TimeoutError:
-            message = f"the body did not arrive within {self._seconds_max:g} seconds"
-            if reservation.is_given_up:
-                message = "the body arrived slowly while others waited for the memory"
-            raise RequestRefused(Code.REQUEST_TIMEOUT, message, is_last=True) from None
+            raise too_slow(self._seconds_max, is_given_up=reservation.is_given_up) from None
 
     async def _next(self) -> bytes:
         """Wait for the sender."""
@@ -130,3 +130,15 @@ class Body:
             f"the body is larger than {self._bytes_max} bytes after decoding: send it in parts",
             is_last=True,
         )
+
+
+def too_slow(seconds_max: float, *, is_given_up: bool) -> RequestRefused:
+    """What the sender of a body is told that did not come in time, or held up others."""
+    message = f"the body did not arrive within {seconds_max:g} seconds"
+    if is_given_up:
+        message = "the body arrived slowly while others waited for the memory"
+    return RequestRefused(Code.REQUEST_TIMEOUT, message, is_last=True)
+
+
+def _end(timer: asyncio.Timeout) -> None:
+    timer.reschedule(asyncio.get_running_loop().time())

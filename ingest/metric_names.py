@@ -18,6 +18,7 @@ _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 METRICS: tuple[Metric, ...] = (
     Metric("requests", _C, "requests", "requests answered", ("route", "status")),
+    Metric("lane_requests", _C, "requests", "ingest requests, by what served them", ("lane",)),
     Metric("request_seconds", _H, "seconds", "an ingest request, from its headers to its answer"),
     Metric("requests_refused", _C, "requests", "requests refused as a whole", ("code",)),
     Metric("request_failures", _C, "requests", "requests that met a defect of ours (500)"),

@@ -28,6 +28,7 @@ from ingest.beside_pluto import NoRuns, absent_routes
 from ingest.decode import ShapeCache
 from ingest.health import Health
 from ingest.heartbeats import HeartbeatBoard
+from ingest.lane_receiving import LaneReceiver
 from ingest.layout import Layout
 from ingest.metrics import WorkerMetrics
 from ingest.reader import Reader
@@ -96,6 +97,8 @@ class Parts:
     admission: Admission
     buffer: WriteAheadBuffer
     catalog: Catalog
+    fast: LaneReceiver | None
+    """Of plain ingest requests; None: aiohttp serves them too."""
     health: Health
     heartbeats: HeartbeatBoard
     metrics: WorkerMetrics
@@ -177,20 +180,33 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
     app[appkeys.REFUSED] = refused
     app[appkeys.HEALTH] = health
     app[appkeys.STATUS] = status
+    storing = Storing(
+        buffer,
+        admission,
+        room_seconds_max=settings.room_seconds_max,
+        is_stopping=lambda: health.is_draining,
+    )
+    shapes, accounting = ShapeCache(), Accounting(metrics, refused)
     app[appkeys.RECEIVER] = Receiver(
         auth=auth,
         runs=runs,
         admission=admission,
-        storing=Storing(
-            buffer,
-            admission,
-            room_seconds_max=settings.room_seconds_max,
-            is_stopping=lambda: health.is_draining,
-        ),
+        storing=storing,
         keys=IdempotencyKeys(seconds=settings.repeat_seconds),
-        shapes=ShapeCache(),
-        accounting=Accounting(metrics, refused),
+        shapes=shapes,
+        accounting=accounting,
         body_bytes_max=settings.body_bytes_max,
+        body_seconds_max=settings.body_seconds_max,
+    )
+    fast = LaneReceiver(
+        auth=auth,
+        runs=runs,
+        admission=admission,
+        storing=storing,
+        shapes=shapes,
+        accounting=accounting,
+        metrics=metrics,
+        is_draining=lambda: health.is_draining,
         body_seconds_max=settings.body_seconds_max,
     )
     tasks = {"auth": auth.run, "health": health.run, "status": status.run}
@@ -204,6 +220,7 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         admission=admission,
         buffer=buffer,
         catalog=catalog,
+        fast=fast if settings.fast_lane else None,
         health=health,
         heartbeats=heartbeats,
         metrics=metrics,

@@ -86,6 +86,7 @@ class Receiver:
         Durability: every accepted row survives kill -9 once this returns.
         """
         started = time.perf_counter()
+        self._accounting.served_by("aiohttp")
         tenant = TenantId((await self._auth.of(request)).tenant)
         to = addressee(request.headers)
         strict = is_strict(request)

@@ -139,6 +139,8 @@ class Settings(BaseSettings):
     room_seconds_max: Annotated[float, Field(ge=0)] = 20.0
     """How long a request is held for room in the log before it is refused (± 20 %)."""
     room_requests_max: int = 1_000
+    fast_lane: bool = True
+    """Off, aiohttp serves plain ingest requests as well, at several times the CPU time."""
     auth_refresh_seconds: Seconds = 1.0
     """Keys in use are looked up again so often, by one query: a revocation takes effect in two."""
     key_outage_seconds: Annotated[float, Field(ge=0)] = 900.0

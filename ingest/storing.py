@@ -64,6 +64,24 @@ class Storing:
                 return None
         return found
 
+    def is_known(self, digest: bytes) -> bool:
+        """Whether `former` has, or waits for, an answer to a request with this digest."""
+        return self._buffer.is_known(digest)
+
+    def append_then(
+        self, submission: Submission, settled: Callable[[BufferFailure | None], None]
+    ) -> None:
+        """Append without waiting, and without being held for room.
+
+        Args:
+            submission: of a request that is not known.
+            settled: called once with the outcome; None: the rows are durable.
+
+        Raises:
+            BufferFailure: as the buffer says; nothing is stored.
+        """
+        self._buffer.append_then(submission, settled)
+
     async def store(
         self, submission: Submission, *, size: int, is_gone: Callable[[], bool]
     ) -> Receipt:

@@ -90,6 +90,7 @@ class Worker:
                 connections_max=_raise_descriptor_limit(),
             ),
             metrics=parts.metrics,
+            fast=parts.fast,
         )
         parts.status.before_each(
             lambda: parts.metrics.gauge("connections", factory.connection_count)

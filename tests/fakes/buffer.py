@@ -11,6 +11,8 @@ from buffer.frame import Receipt
 from buffer.statistics import BufferStatistics, QuarantineStatistics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from buffer.frame import Submission
     from schema.columns import Chunks
 
@@ -73,6 +75,16 @@ class MemoryBuffer:
             if submission.digest == digest:
                 return asyncio.shield(future)
         return None
+
+    def is_known(self, digest: bytes) -> bool:
+        return self.repeat_of(digest) is not None
+
+    def append_then(
+        self, submission: Submission, settled: Callable[[BufferFailure | None], None]
+    ) -> None:
+        self.append(submission).add_done_callback(
+            lambda done: settled(done.exception())  # type: ignore[arg-type]
+        )
 
     def append(self, submission: Submission) -> asyncio.Future[Receipt]:
         if self.failure is not None:

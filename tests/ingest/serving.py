@@ -21,6 +21,7 @@ from ingest.auth import Authenticator
 from ingest.connection import ConnectionFactory, ConnectionLimits
 from ingest.decode import ShapeCache
 from ingest.health import Health
+from ingest.lane_receiving import LaneReceiver
 from ingest.metrics import WorkerMetrics
 from ingest.receiving import Receiver
 from ingest.refused_ring import RefusedRing
@@ -200,6 +201,7 @@ async def serving(
     routes: Iterable[web.RouteDef] = (),
     reader: Any = None,
     buffer: Any = None,
+    fast_lane: bool = True,
 ) -> AsyncIterator[Serving]:
     metrics, keys, runs = WorkerMetrics(), DictKeys(), DictRuns()
     buffer = MemoryBuffer() if buffer is None else buffer
@@ -232,19 +234,21 @@ async def serving(
     app[appkeys.RUNS] = directory_of_runs
     app[appkeys.ADMISSION] = admission
     app[appkeys.READER] = reader
+    accounting, shapes = Accounting(metrics, refused), ShapeCache()
+    storing = Storing(
+        buffer,
+        admission,
+        room_seconds_max=room_seconds_max,
+        is_stopping=lambda: health.is_draining,
+    )
     app[appkeys.RECEIVER] = Receiver(
         auth=auth,
         runs=directory_of_runs,
         admission=admission,
-        storing=Storing(
-            buffer,
-            admission,
-            room_seconds_max=room_seconds_max,
-            is_stopping=lambda: health.is_draining,
-        ),
+        storing=storing,
         keys=IdempotencyKeys(seconds=600),
-        shapes=ShapeCache(),
-        accounting=Accounting(metrics, refused),
+        shapes=shapes,
+        accounting=accounting,
         body_bytes_max=body_bytes_max,
         body_seconds_max=body_seconds_max,
     )
@@ -255,6 +259,19 @@ async def serving(
         limits=limits
         or ConnectionLimits(header_seconds_max=10, idle_seconds_max=30, connections_max=1_000),
         metrics=metrics,
+        fast=None
+        if not fast_lane
+        else LaneReceiver(
+            auth=auth,
+            runs=directory_of_runs,
+            admission=admission,
+            storing=storing,
+            shapes=shapes,
+            accounting=accounting,
+            metrics=metrics,
+            is_draining=lambda: health.is_draining,
+            body_seconds_max=body_seconds_max,
+        ),
     )
     loop = asyncio.get_running_loop()
     listener = await loop.create_server(factory, "127.0.0.1", 0, backlog=1_024)

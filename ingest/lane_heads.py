@@ -1,0 +1,166 @@
+"""Which requests the fast lane serves, and where a request ends, from its head alone.
+
+A head is parsed by aiohttp's own parser, so that both lanes take and refuse the same ones. What it
+says is kept by its bytes, since a client sends the same head over and over, but for the digits of
+its Content-Length; then a request costs no parser at all.
+
+Why the digits may be cut out of the key. A head is kept only if it has exactly one Content-Length,
+found by `_LENGTH` as a plain number on a line of its own, and neither folded lines nor any CR or LF
+but in pairs. Take a head with the same bytes around its own first `_LENGTH`: those bytes hold one
+line that begins with Content-Length, so the cut is in that line in both heads, and the two differ
+in nothing but a plain number there. The parser looks at such a number for the body's length alone.
+A head without such a number is never looked up: ``Content-Length:`` with nothing behind it would be
+the very key of a head that was cut.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import HttpVersion11, http_parser
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import HttpProcessingError
+
+from ingest.answers import RequestRefused
+from ingest.request_headers import KEY_HEADER, Addressee, addressee, authorization
+from schema.streams import StreamKind
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from aiohttp.http_parser import RawRequestMessage
+    from multidict import CIMultiDictProxy
+
+HEADS_MAX = 4_096
+"""Kept heads, the oldest of which makes room: one or a few for each run that is being logged."""
+HEAD_BYTES_MAX = 2_048
+"""Of a head that is kept. A longer one is parsed each time."""
+HEADERS_MAX = 64
+HEADER_BYTES_MAX = 8_190
+
+PATHS = {
+    "/ingest/metrics": StreamKind.METRICS,
+    "/ingest/logs": StreamKind.LOGS,
+    "/ingest/data": StreamKind.DATA,
+}
+
+_LENGTH = re.compile(rb"\r\nContent-Length: ?(0|[1-9][0-9]{0,9})\r\n", re.IGNORECASE)
+_FOLDED = re.compile(rb"\n[ \t]")
+_UNFRAMED = frozenset({"transfer-encoding", "expect", "upgrade", "http2-settings"})
+_NOT_PLAIN = ("Content-Encoding", KEY_HEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestHead:
+    """What the head of a plain ingest request says. Its repr shows no key."""
+
+    kind: StreamKind
+    path: str
+    authorization: str = field(repr=False)
+    to: Addressee
+
+
+class Framed(NamedTuple):
+    """A request whose end is known: its body has so many bytes.
+
+    Attributes:
+        ingest: for the fast lane; None: for aiohttp.
+    """
+
+    length: int
+    ingest: IngestHead | None
+
+
+class Heads:
+    """The heads that one worker has seen lately."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._protocol = BaseProtocol(loop)
+        self._known: dict[bytes, IngestHead] = {}
+
+    def __len__(self) -> int:
+        """Heads kept."""
+        return len(self._known)
+
+    def find(self, head: bytes) -> Framed | None:
+        """What a head says; None where only aiohttp can tell where its request ends.
+
+        Args:
+            head: from the request line to the empty line, both included.
+        """
+        number = _LENGTH.search(head)
+        if number is None:
+            message = self._parse(head, length=None)
+            return None if message is None else Framed(0, None)
+        start, end = number.span(1)
+        key = head[:start] + head[end:]
+        ingest = self._known.get(key)
+        if ingest is None:
+            message = self._parse(b"%b0%b" % (head[:start], head[end:]), length="0")
+            if message is None:
+                return None
+            ingest = _ingest_head(message)
+            if ingest is not None and len(head) <= HEAD_BYTES_MAX:
+                self._known[key] = ingest
+                if len(self._known) > HEADS_MAX:
+                    del self._known[next(iter(self._known))]
+        return Framed(int(number[1]), ingest)
+
+    def _parse(self, head: bytes, *, length: str | None) -> RawRequestMessage | None:
+        """The message of a head that is framed simply: this length, and nothing else about it."""
+        lines = head.count(b"\r\n")
+        if head.count(b"\n") != lines or head.count(b"\r") != lines or _FOLDED.search(head):
+            return None
+        parser = http_parser.HttpRequestParser(
+            self._protocol,
+            self._loop,
+            2**16,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+            max_headers=HEADERS_MAX,
+            auto_decompress=False,
+        )
+        try:
+            messages, is_upgraded, tail = parser.feed_data(head)
+        except HttpProcessingError:
+            return None  # aiohttp says what is wrong
+        if len(messages) != 1 or is_upgraded or tail:
+            return None
+        message: RawRequestMessage = messages[0][0]
+        headers = message.headers
+        is_simple = (
+            message.version == HttpVersion11
+            and not message.should_close
+            and not message.upgrade
+            and not message.chunked
+            and message.method != "CONNECT"
+            and headers.getall("Content-Length", []) == ([] if length is None else [length])
+            and len(headers.getall("Connection", ())) <= 1
+            and _UNFRAMED.isdisjoint(map(str.lower, headers))
+        )
+        return message if is_simple else None
+
+
+def _ingest_head(message: RawRequestMessage) -> IngestHead | None:
+    """For the fast lane, where nothing about the request is unusual; None for all else."""
+    kind = PATHS.get(message.path)
+    headers = message.headers
+    if kind is None or message.method != "POST" or any(name in headers for name in _NOT_PLAIN):
+        return None
+    if not _are_single(headers):
+        return None
+    try:
+        key, to = authorization(headers), addressee(headers)
+    except RequestRefused:
+        return None
+    return None if key is None else IngestHead(kind, message.path, key, to)
+
+
+def _are_single(headers: CIMultiDictProxy[str]) -> bool:
+    """Whether no header that could say whose request it is stands there twice."""
+    names = [name.lower() for name in headers]
+    named = [name for name in names if name.startswith("x-") or name == "authorization"]
+    return len(named) == len(set(named))
