@@ -56,6 +56,13 @@ loadtest: $(INSTALLED_DEV)
 loadtest-ceiling: $(INSTALLED_DEV)
 	@$(BIN)/python -m loadtest.run $(SCENARIO) --generator $(GENERATOR) --processes $(PROCESSES) --ceiling
 
+# Against loadtest/baseline.json; SAVE=1 stores what is measured there.
+bench: $(INSTALLED)
+	@$(BIN)/charon bench $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SAVE),--save)
+
+bench-peers: $(INSTALLED)
+	@$(BIN)/charon bench --peers $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SAVE),--save)
+
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

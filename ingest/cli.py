@@ -5,6 +5,7 @@ import sys
 
 import typer
 
+from ingest.cli_bench import bench
 from ingest.cli_clickhouse import clickhouse
 from ingest.cli_doctor import doctor
 from ingest.cli_keys import keys
@@ -33,6 +34,7 @@ app.add_typer(keys, name="keys")
 app.add_typer(runs, name="runs")
 app.command()(sql)
 app.command()(doctor)
+app.command()(bench)
 app.command()(reconcile)
 app.add_typer(wal, name="wal")
 app.add_typer(quarantine, name="quarantine")

@@ -1,7 +1,10 @@
 -- Requests for wrk: every line of every body has a time of its own, so that no request is a repeat
 -- that the server could answer from memory, and no row is one that a merge would collapse. Bodies are shaped like the SDK's: 10 names a line.
--- Environment: KEY, POINTS (a request), NAMES (a line), START (no two runs on a server share one).
+-- Environment: KEY, POINTS (a request), NAMES (a line), START (no two runs on a server share one),
+-- FORMAT (ndjson, or influx: the same points as InfluxDB's line protocol), BASE (time in ms).
 local key = os.getenv("KEY")
+local is_influx = os.getenv("FORMAT") == "influx"
+local base = tonumber(os.getenv("BASE") or "1000000000000")
 local points = tonumber(os.getenv("POINTS"))
 local names = math.min(points, tonumber(os.getenv("NAMES") or "10"))
 local lines = math.floor(points / names)
@@ -17,10 +20,11 @@ end
 
 local function data(line)
   local pairs_ = {}
+  local spelling = is_influx and "metric_%d=%.15g" or '"train/metric_%d": %.15g'
   for name = 1, names do
-    pairs_[name] = string.format('"train/metric_%d": %.15g', name, math.sin(line * 0.7 + name) * name)
+    pairs_[name] = string.format(spelling, name, math.sin(line * 0.7 + name) * name)
   end
-  return "{" .. table.concat(pairs_, ", ") .. "}"
+  return table.concat(pairs_, is_influx and "," or ", ")
 end
 
 local tails, head
@@ -28,7 +32,15 @@ local tails, head
 function init(args)
   tails = {}
   for line = 1, lines do
-    tails[line] = string.format(', "step": %d, "data": %s}\n', line, data(line))
+    if is_influx then
+      tails[line] = "train,run=1 " .. data(line) .. " "
+    else
+      tails[line] = string.format(', "step": %d, "data": {%s}}\n', line, data(line))
+    end
+  end
+  if is_influx then
+    head = {}
+    return
   end
   head = {
     ["Authorization"] = "Bearer " .. key,
@@ -40,9 +52,16 @@ end
 
 function request()
   -- Threads and runs count far apart, all within the years that are accepted.
-  local time = 1000000000000 + thread_number * 1000000000000 + counter * lines
+  local time = base + thread_number * 1000000000000 + counter * lines
   counter = counter + 1
   local pieces = {}
+  if is_influx then
+    for line = 1, lines do
+      pieces[2 * line - 1] = tails[line]
+      pieces[2 * line] = string.format("%d\n", time + line)
+    end
+    return wrk.format("POST", "/write?precision=ms", head, table.concat(pieces))
+  end
   for line = 1, lines do
     pieces[2 * line - 1] = string.format('{"time": %d', time + line)
     pieces[2 * line] = tails[line]

@@ -1,38 +1,27 @@
-"""Closed-loop figures with wrk: one worker pinned to one core, the generator to the other.
+"""Closed-loop figures of Charon: one worker on one core; wrk, ClickHouse and the rest on another.
 
-`python -m loadtest.closed_loop` starts a throw-away server, pins its worker to core 0 and the rest
-(wrk, the embedded ClickHouse, the supervisor) to core 1, and posts requests of 10, 100 and 1,000
-points over 64 connections. Every body differs, so that the window of repeats answers none.
-Each answer is durable: fsync is on as always.
-
-CPU time of a request is the worker's own (user and system, delivery included), read from
-/proc/<pid>/stat before the run and after it; on a noisy machine it is steadier than wall time.
-At the end the rows in ClickHouse are counted against those acknowledged.
+Every body differs, so that the window of repeats answers none. Each answer is durable: fsync is on
+as always. CPU time of a request is the workers' own (user and system, delivery included), from
+before the run until the last acknowledged row is in ClickHouse; on a noisy machine it is steadier
+than wall time. At the end the rows in ClickHouse are counted against those acknowledged.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
-import shutil
-import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from loadtest.throwaway import throwaway_server
+from loadtest import machine, wrk
+from loadtest.backlog import Looking
 
 if TYPE_CHECKING:
     from loadtest.throwaway import Server
 
-SCRIPT = Path(__file__).with_suffix(".lua")
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-WORKER_CORE = "0"
-OTHER_CORE = "1"
+POINTS = (10, 100, 1_000)
+CONNECTIONS = 64
+WARM_UP_SECONDS = 2
+WAIT_SECONDS_MAX = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +29,7 @@ class Figures:
     """One run: counts of the whole run, latencies at the client in milliseconds."""
 
     points: int
+    workers: int
     connections: int
     seconds: float
     requests: int
@@ -50,144 +40,124 @@ class Figures:
     p95_ms: float
     p99_ms: float
     errors: int
+    rows_acknowledged: int
     rows_delivered_in_run: int
     rows_missing: int
+    backlog_half_way_seconds: float
+    backlog_at_the_end_seconds: float
+    is_backlog_growing: bool
+    wrk_cores: float
     worker_peak_mib: float
 
+    @property
+    def faults(self) -> list[str]:
+        """What makes these figures worth nothing."""
+        found = []
+        if self.errors:
+            found.append(f"{self.errors:,} requests failed")
+        if self.rows_missing:
+            found.append(f"{self.rows_missing:,} acknowledged rows are not in ClickHouse")
+        if self.is_backlog_growing:
+            found.append(
+                f"the backlog grew, to {self.backlog_at_the_end_seconds} s of the run's rows: "
+                "ClickHouse did not keep up, and the rate would not last"
+            )
+        return [f"{self.points} points: {fault}" for fault in found]
 
-def measure(server: Server, points: int, *, connections: int, seconds: int) -> Figures:
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        return asdict(self)
+
+
+def pin(server: Server) -> None:
+    """Workers on the first core, everything else on the others."""
+    first, others = machine.cores()
+    workers = server.worker_pids()
+    for pid in workers:
+        machine.pin(pid, [first])
+    for pid in server.other_pids():
+        machine.pin(pid, others)
+
+
+def warm_up(server: Server, points: int) -> None:
+    """A short run that nobody counts, with all its rows delivered."""
+    measure(server, points, seconds=WARM_UP_SECONDS)
+
+
+def measure(
+    server: Server, points: int, *, seconds: int, connections: int = CONNECTIONS
+) -> Figures:
     """One run of wrk against a running server.
 
     Raises:
         RuntimeError: wrk gave no figures; holds its output.
     """
-    pid = server.worker_pids()[0]
+    pids = server.worker_pids()
     before = server.count_rows("mlop_metrics")
-    cpu_before = _cpu_seconds(pid)
-    run = subprocess.run(
-        [
-            *("taskset", "-c", OTHER_CORE, "wrk", "-t1", f"-c{connections}", f"-d{seconds}s"),
-            *("--timeout", "30s", "-s", str(SCRIPT), server.url),
-        ],
-        env={
-            **os.environ,
-            "KEY": server.key,
-            "POINTS": str(points),
-            "START": str(before),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    delivered = server.count_rows("mlop_metrics") - before
-    lines = [line for line in run.stdout.splitlines() if line.startswith("JSON ")]
-    if not lines:
-        raise RuntimeError(f"wrk gave no figures:\n{run.stdout}\n{run.stderr}")
-    figures = json.loads(lines[-1].removeprefix("JSON "))
-    acknowledged = figures["requests"] * points
+    cpu_before = sum(map(machine.cpu_seconds, pids))
+    with Looking(server) as looking:
+        loop = wrk.run(
+            server.url,
+            points=points,
+            seconds=seconds,
+            connections=connections,
+            start=before,
+            KEY=server.key,
+        )
+    acknowledged = loop.requests * points
+    backlog = looking.backlog(acknowledged)
     stored = _wait_for_rows(server, before + acknowledged) - before
     # Delivery of what was acknowledged belongs to a request's cost: the clock stops after it.
-    cpu = _cpu_seconds(pid) - cpu_before
-    took = figures["duration_us"] / 1e6
+    cpu = sum(map(machine.cpu_seconds, pids)) - cpu_before
     return Figures(
         points=points,
+        workers=len(pids),
         connections=connections,
-        seconds=round(took, 2),
-        requests=figures["requests"],
-        requests_per_second=round(figures["requests"] / took),
-        points_per_second=round(acknowledged / took),
-        cpu_us_per_request=round(1e6 * cpu / figures["requests"], 1),
-        p50_ms=figures["p50_us"] / 1e3,
-        p95_ms=figures["p95_us"] / 1e3,
-        p99_ms=figures["p99_us"] / 1e3,
-        errors=figures["errors"],
-        rows_delivered_in_run=delivered,
+        seconds=round(loop.seconds, 2),
+        requests=loop.requests,
+        requests_per_second=round(loop.requests / loop.seconds),
+        points_per_second=round(acknowledged / loop.seconds),
+        cpu_us_per_request=round(1e6 * cpu / max(1, loop.requests), 1),
+        p50_ms=loop.p50_ms,
+        p95_ms=loop.p95_ms,
+        p99_ms=loop.p99_ms,
+        errors=loop.errors,
+        rows_acknowledged=acknowledged,
+        rows_delivered_in_run=looking.delivered,
         # Requests that wrk had under way at its end were stored and not counted by it.
         rows_missing=max(0, acknowledged - stored),
-        worker_peak_mib=round(_peak_mib(pid), 1),
+        backlog_half_way_seconds=backlog.half_way_seconds,
+        backlog_at_the_end_seconds=backlog.at_the_end_seconds,
+        is_backlog_growing=backlog.is_growing,
+        wrk_cores=loop.cores,
+        worker_peak_mib=round(max(machine.memory_mib(pid, "VmHWM") for pid in pids), 1),
     )
 
 
-def main() -> None:
-    """Print a table and, with --json, machine-readable figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--points", type=int, nargs="*", default=[10, 100, 1_000])
-    parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--seconds", type=int, default=15)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    if shutil.which("wrk") is None:
-        sys.exit("wrk is not installed: apt-get install wrk")
-    results = []
-    for points in arguments.points:
-        with throwaway_server() as server:
-            _pin(server)
-            measure(server, points, connections=arguments.connections, seconds=3)  # warm-up
-            results.append(
-                measure(
-                    server, points, connections=arguments.connections, seconds=arguments.seconds
-                )
-            )
-    if arguments.json:
-        facts = {"python": platform.python_version(), "cpu": _cpu_name(), "cores": os.cpu_count()}
-        print(json.dumps({"machine": facts, "runs": [asdict(result) for result in results]}))
-    else:
-        _print(results)
-    if any(result.errors or result.rows_missing for result in results):
-        sys.exit("errors, or rows acknowledged and not stored: see above")
-
-
-def _pin(server: Server) -> None:
-    for pid in (*server.worker_pids(), *server.other_pids()):
-        core = WORKER_CORE if pid in server.worker_pids() else OTHER_CORE
-        subprocess.run(
-            ["taskset", "--all-tasks", "-cp", core, str(pid)], check=True, capture_output=True
-        )
+def table(results: list[Figures]) -> list[str]:
+    """Markdown."""
+    lines = [
+        (
+            "| points | workers | requests/s | points/s | CPU \u00b5s a request "
+            "| P50 / P95 / P99 ms | rows acknowledged | of them delivered in the run "
+            "| backlog at half / end s | peak MiB | wrk's cores | errors |"
+        ),
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.points:,} | {row.workers} | {row.requests_per_second:,.0f} "
+        f"| {row.points_per_second:,.0f} | {row.cpu_us_per_request:,.1f} "
+        f"| {row.p50_ms:.1f} / {row.p95_ms:.1f} / {row.p99_ms:.1f} "
+        f"| {row.rows_acknowledged:,} | {row.rows_delivered_in_run:,} "
+        f"| {row.backlog_half_way_seconds} / {row.backlog_at_the_end_seconds} "
+        f"| {row.worker_peak_mib:.0f} | {row.wrk_cores:.2f} | {row.errors} |"
+        for row in results
+    ]
+    return lines
 
 
 def _wait_for_rows(server: Server, expected: int) -> int:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
     while (count := server.count_rows("mlop_metrics")) < expected and time.monotonic() < deadline:
-        time.sleep(0.2)
+        time.sleep(0.1)
     return count
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
-
-
-def _peak_mib(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
-
-
-def _cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
-
-
-def _print(results: list[Figures]) -> None:
-    print(
-        "| points | requests/s | points/s | CPU us a request | P50 ms | P95 ms | P99 ms | errors |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for row in results:
-        print(
-            f"| {row.points:,} | {row.requests_per_second:,.0f} | {row.points_per_second:,.0f} "
-            f"| {row.cpu_us_per_request} | {row.p50_ms:.1f} | {row.p95_ms:.1f} | {row.p99_ms:.1f} "
-            f"| {row.errors} |"
-        )
-    for row in results:
-        print(
-            f"{row.points} points: {row.rows_delivered_in_run:,} rows delivered within the run, "
-            f"{row.rows_missing} missing at the end, worker's peak {row.worker_peak_mib} MiB"
-        )
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,17 @@ def memory_mib(pid: int, what: str = "VmRSS") -> float:
     return 0.0
 
 
-def pin(pid: int, core: int) -> None:
-    """Keep every thread of a process on one core."""
-    subprocess.run(
-        ["taskset", "--all-tasks", "-cp", str(core), str(pid)], check=True, capture_output=True
-    )
+def cores() -> tuple[int, list[int]]:
+    """A core for what is measured, and those for the rest; the same one where it is alone."""
+    usable = sorted(os.sched_getaffinity(0))
+    return usable[0], usable[1:] or usable
+
+
+def pin(pid: int, to: list[int]) -> None:
+    """Keep every thread of a process on some cores; those that it starts later too."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread.name), to)
 
 
 def _version(package: str) -> str | None:

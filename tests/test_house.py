@@ -44,6 +44,7 @@ ENTRANCES = {
     "ingest.prepare",
     "loadtest.demo",
     "loadtest.closed_loop",
+    "loadtest.bench",
     "loadtest.run",
     "loadtest.locustfile",
     "loadtest.sockets",
