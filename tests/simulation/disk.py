@@ -56,6 +56,36 @@ class DiskMood:
     cuts: float = 0.0
 
 
+class _Dirs(dict[Path, _Dir]):
+    """Directories by path; what is below one is asked for at every turn, and seldom changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._below: dict[str, list[str]] | None = None
+
+    def __setitem__(self, path: Path, directory: _Dir) -> None:
+        super().__setitem__(path, directory)
+        self._below = None
+
+    def __delitem__(self, path: Path) -> None:
+        super().__delitem__(path)
+        self._below = None
+
+    def setdefault(self, path: Path, directory: _Dir) -> _Dir:  # type: ignore[override]
+        if path not in self:
+            self[path] = directory
+        return self[path]
+
+    def below(self, path: Path) -> list[str]:
+        """Names of the directories in a directory, in the order in which they were made."""
+        if self._below is None:
+            self._below = {}
+            for one in self:
+                if one.parent is not one:
+                    self._below.setdefault(str(one.parent), []).append(one.name)
+        return self._below.get(str(path), [])
+
+
 class MachineDisk(FakeFileSystem):
     """What outlives processes. Nothing else may change it but through `ProcessFiles`."""
 
@@ -72,6 +102,7 @@ class MachineDisk(FakeFileSystem):
         self._durable_dirs: set[Path] = {root.parent}
         self._removed: dict[Path, _Dir] = {}
         self._links: dict[tuple[int, str], tuple[Path, str, _File]] = {}
+        self._dirs: _Dirs = _Dirs()
         self._dirs[root.parent] = _Dir()
 
     def power_cut(self, random: Random) -> None:
@@ -130,12 +161,8 @@ class MachineDisk(FakeFileSystem):
         self._links[id(file), target.name] = (source.parent, source.name, file)
 
     def list_dir(self, path: Path) -> list[str]:
-        text = str(path)
-        below = [
-            one.name for one in self._dirs if one.parent is not one and str(one.parent) == text
-        ]
         there = self._dirs.get(path)
-        return [*below, *(there.cached if there is not None else ())]
+        return [*self._dirs.below(path), *(there.cached if there is not None else ())]
 
     def lock(self, path: Path) -> Fd | None:
         if path.parent not in self._dirs:

@@ -37,7 +37,7 @@ FOCUS: dict[str, tuple[str, ...]] = {
     "cut_damage": ("rot", "server_down"),
     "keep_torn_tails": ("cut_at_call", "slow_sync"),
     "hide_damage": ("rot", "server_down"),
-    "trust_what_is_cached": ("kill", "slow_sync", "power"),
+    "trust_what_is_cached": ("kill_then_power", "slow_sync"),
     "forget_the_repeat_window": ("kill_at_call", "kill"),
     "acknowledge_what_found_no_room": ("write_fails",),
     "remember_what_failed": ("write_fails", "kill"),

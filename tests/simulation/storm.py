@@ -48,6 +48,10 @@ class Storm:
                 world.kill(random.choice(alive))
             case "power":
                 world.cut_power()
+            case "kill_then_power":
+                for slot in world.slots:
+                    world.kill(slot)
+                world.loop.call_later(random.random() * 2, self._cut_power_again)
             case "orderly":
                 for slot in random.sample(world.slots, random.randint(1, len(world.slots))):
                     slot.stop.set()
@@ -113,6 +117,11 @@ class Storm:
     def _calm(self, chance: float) -> None:
         if chance < 0.7:
             self._world.disk.mood, self._world.server.mood = DiskMood(), ServerMood()
+
+    def _cut_power_again(self) -> None:
+        """What the next start read from the page cache may be gone."""
+        if not self._world.is_healed:
+            self._world.cut_power()
 
     def _make_room(self) -> None:
         self._world.disk.capacity = None
