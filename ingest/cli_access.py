@@ -31,12 +31,14 @@ async def catalogue(settings: "Settings", *, make: bool) -> AsyncIterator["Catal
         make: make the embedded one where it does not exist, and bring any up to date.
 
     Raises:
-        NotThere: there is none yet, and it is not to be made; or its Postgres is away.
+        NotThere: there is none yet, and it is not to be made; its Postgres is away; or the role is
+            ingest, which has none.
         CatalogFailure: it cannot be used.
     """
     from catalog import Catalog
     from catalog.errors import Unavailable
 
+    see_own_catalogue(settings)
     layout = layout_of(settings)
     embedded = settings.database_url is None
     if embedded and not layout.catalog.exists():
@@ -75,6 +77,15 @@ async def _upgrade(catalog: "Catalog", settings: "Settings") -> None:
         await past_pooler.upgrade()
     finally:
         await past_pooler.close()
+
+
+def see_own_catalogue(settings: "Settings") -> None:
+    """Raises NotThere where the database is another product's, to which nothing is written."""
+    if settings.role == "ingest":
+        raise NotThere(
+            "role ingest: keys, organisations and runs are those of the Pluto beside it, and are "
+            "managed there; Charon makes and changes nothing in its Postgres and its ClickHouse"
+        )
 
 
 def catalogue_url(settings: "Settings", *, direct: bool = False) -> str:

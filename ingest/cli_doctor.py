@@ -18,7 +18,7 @@ from ingest.cli_options import (
 from ingest.cli_output import print_json
 
 if TYPE_CHECKING:
-    from ingest.doctor import Diagnosis
+    from ingest.diagnosis import Diagnosis
     from ingest.settings import Settings
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}

@@ -58,10 +58,17 @@ async def _migrate(settings: Any) -> dict[str, list[str] | None]:  # noqa: ANN40
     from dataclasses import replace
 
     from catalog import Catalog
-    from ingest.cli_access import NotThere, catalogue_url, clickhouse, layout_of
+    from ingest.cli_access import (
+        NotThere,
+        catalogue_url,
+        clickhouse,
+        layout_of,
+        see_own_catalogue,
+    )
     from ingest.data_dir import make_root
     from schema import migrations
 
+    see_own_catalogue(settings)
     if settings.database_url is None:
         make_root(layout_of(settings))
     catalog = await Catalog.open(catalogue_url(settings, direct=True))

@@ -9,12 +9,14 @@ import shutil
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ingest.cli_access import NotThere, catalogue, clickhouse, layout_of
 from ingest.clickhouse_query import ClickHouseClient, QueryFailed
 from ingest.data_dir import holder, noted_server
+from ingest.diagnosis import ERROR, NOTE, OK, WARNING, Diagnosis
+from ingest.doctor_pluto import examine_pluto
 from ingest.filesystems import kind_of, trouble_of
 from ingest.settings import SettingsError, load_settings, unknown_variables
 
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 
     from ingest.settings import Settings
 
-OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
-
 SYNC_TRIES = 11
 SYNC_BYTES = 200_000
 """A usual group commit."""
@@ -34,23 +34,6 @@ SKEW_SECONDS_WARNING = 5.0
 READY_SECONDS_MAX = 5.0
 CLICKHOUSE_VERSION_MIN = (24, 8)
 """What comes before lacks settings that exactly-once delivery is sent with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """One thing that was looked at.
-
-    Attributes:
-        subject: settings, disk, server, ClickHouse or catalogue.
-        state: ok, note, warning or error; an error means that the server cannot do its work.
-        found: what was seen.
-        advice: what to do; empty when there is nothing to do.
-    """
-
-    subject: str
-    state: str
-    found: str
-    advice: str = ""
 
 
 async def examine(load: Callable[[], Settings] = load_settings) -> AsyncIterator[Diagnosis]:
@@ -70,7 +53,11 @@ async def examine(load: Callable[[], Settings] = load_settings) -> AsyncIterator
     yield _server(settings)
     async for diagnosis in _clickhouse(settings):
         yield diagnosis
-    yield await _catalogue(settings)
+    if settings.role == "ingest":
+        async for diagnosis in examine_pluto(settings):
+            yield diagnosis
+    else:
+        yield await _catalogue(settings)
 
 
 def _disk(settings: Settings) -> Iterator[Diagnosis]:
