@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 runs = typer.Typer(no_args_is_help=True, help="Runs: what there is, and stopping one.")
 
-QUIET_SECONDS = 60
+QUIET_MS = 60_000
 """A run that beats every few seconds and was not heard of for so long may not hear of us."""
 
 Which = Annotated[str, typer.Argument(help="Its number, display id (ABC-1) or external id.")]
@@ -162,7 +162,7 @@ def cancel_run(
 
     run, asked = asyncio.run(work())
     heard_ms = run.heartbeat_at_ms
-    is_quiet = heard_ms is None or time.time() - heard_ms / 1_000 > QUIET_SECONDS
+    is_quiet = heard_ms is None or time.time_ns() // 1_000_000 - heard_ms > QUIET_MS
     if as_json:
         print_json(_line(run) | {"request": _request(asked), "is_quiet": is_quiet})
         return

@@ -94,6 +94,7 @@ class HeartbeatBoard:
         carry_out: cancels a run that is to stop, and gives its status.
         rows_came: the runs that rows came for since it was last called.
         metrics: counts failures.
+        note_seconds: how often a run that goes on beating is written down.
         wall_ms, monotonic: clocks.
     """
 
@@ -104,6 +105,7 @@ class HeartbeatBoard:
         rows_came: Callable[[], set[Key]],
         metrics: Metrics,
         *,
+        note_seconds: float = NOTE_SECONDS,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -111,6 +113,7 @@ class HeartbeatBoard:
         self._carry_out = carry_out
         self._rows_came = rows_came
         self._metrics = metrics
+        self._note_seconds = note_seconds
         self._wall_ms = wall_ms
         self._monotonic = monotonic
         self._runs: dict[Key, _Run] = {}
@@ -286,7 +289,7 @@ class HeartbeatBoard:
         due = [
             (key[1], run)
             for key, run in self._runs.items()
-            if run.beat_at > run.noted_at and now - run.noted_at >= NOTE_SECONDS
+            if run.beat_at > run.noted_at and now - run.noted_at >= self._note_seconds
         ]
         for start in range(0, len(due), STATEMENT_RUNS_MAX):
             part = due[start : start + STATEMENT_RUNS_MAX]
@@ -303,7 +306,7 @@ class HeartbeatBoard:
 
     async def _tell_rows(self, now: float) -> None:
         self._rows_noted = {
-            run_id: at for run_id, at in self._rows_noted.items() if now - at < NOTE_SECONDS
+            run_id: at for run_id, at in self._rows_noted.items() if now - at < self._note_seconds
         }
         due = [key for key in self._rows if key[1] not in self._rows_noted]
         for start in range(0, len(due), STATEMENT_RUNS_MAX):

@@ -34,6 +34,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("run_lookup_failures", _C, "lookups", "look-ups of runs that the catalogue failed"),
     Metric("heartbeat_failures", _C, "tries", "heartbeats of runs that the catalogue failed"),
     Metric("runs_cancelled", _C, "runs", "runs cancelled from outside"),
+    Metric("runs_reaped", _C, "runs", "silent runs marked FAILED"),
+    Metric("reaper_skips", _C, "cycles", "silent runs were not judged", ("reason",)),
     Metric("http_malformed", _C, "requests", "what was no HTTP request"),
     Metric("header_timeouts", _C, "connections", "connections that sent no whole request in time"),
     Metric("answers_abandoned", _C, "connections", "connections that did not read their answers"),

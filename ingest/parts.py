@@ -27,11 +27,12 @@ from ingest.auth_notices import KeyNotices, notices_url
 from ingest.beside_pluto import NoRuns, absent_routes
 from ingest.decode import ShapeCache
 from ingest.health import Health
-from ingest.heartbeats import HeartbeatBoard
+from ingest.heartbeats import NOTE_SECONDS, HeartbeatBoard
 from ingest.lane_receiving import LaneReceiver
 from ingest.layout import Layout
 from ingest.metrics import WorkerMetrics
 from ingest.reader import Reader
+from ingest.reaper_parts import make_reaper
 from ingest.receiving import Receiver
 from ingest.refused_ring import BYTES_MAX, RefusedRing
 from ingest.runs_directory import RunsDirectory
@@ -156,7 +157,11 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
     )
     runs = RunsDirectory(catalog.runs if is_whole else NoRuns(), metrics)
     heartbeats = HeartbeatBoard(
-        catalog.heartbeats, catalog.triggers.carry_out, runs.take_active, metrics
+        catalog.heartbeats,
+        catalog.triggers.carry_out,
+        runs.take_active,
+        metrics,
+        note_seconds=min(NOTE_SECONDS, settings.heartbeat_grace_seconds / 4),
     )
     more_routes = run_routes() if is_whole else absent_routes()
     app = make_app(more_routes=more_routes, on_broken=on_broken)
@@ -212,6 +217,16 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
     tasks = {"auth": auth.run, "health": health.run, "status": status.run}
     if is_whole:
         tasks["heartbeats"] = heartbeats.run
+        if config.slot == 0:  # of one server's workers one
+            reaper = make_reaper(
+                settings,
+                catalog=catalog,
+                reader=reader,
+                heartbeats=heartbeats,
+                metrics=metrics,
+                status=status,
+            )
+            tasks["reaper"] = reaper.run
     if (listens_at := notices_url(settings)) is not None:
         tasks["key_notices"] = KeyNotices(listens_at, auth.changed).run
     return Parts(

@@ -160,6 +160,13 @@ class Settings(BaseSettings):
     repeat_seconds: Seconds = 600.0
     quarantine_bytes_max: Bytes = 2**30
 
+    # Runs that fall silent; `serve` marks them FAILED.
+    heartbeat_grace_seconds: Annotated[float, Field(ge=10)] = 150.0
+    """Of a run that has sent heartbeats; the SDK sends one in 4 s."""
+    silence_grace_seconds: Annotated[float, Field(ge=10)] = 1_800.0
+    """Of a run that never has."""
+    reaper_interval_seconds: Seconds = 60.0
+
     # Stopping.
     drain_delay_seconds: Annotated[float, Field(ge=0)] = 0.0
     """Behind a load balancer 5 s or more: service goes on until it has seen readiness go."""
