@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
-
 from catalog.errors import Broken
-from ingest.api_answers import API, json_response
-from ingest.api_calls import with_key
+from ingest.api_answers import json_response
+from ingest.api_endpoints import giving, public
+from ingest.api_replies import Health, Login, PyHealth, Validated, Version
+from ingest.appkeys import HEARTBEATS, STATUS
 from ingest.version import build
 from ingest.version import version as release
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from catalog import Organisation
     from ingest.api_calls import Caller
 
@@ -33,8 +35,20 @@ async def validate(caller: Caller) -> dict[str, Any]:
 
 
 async def health(_request: web.Request) -> web.Response:
-    """The process answers. What it depends on is another question: `/health/ready`."""
+    """The process answers; what it depends on is another question: `/health/ready`."""
     return json_response({"status": "ok"})
+
+
+async def ready(request: web.Request) -> web.Response:
+    """Whether rows can be made durable, and the state of each dependency; 503 where they cannot."""
+    status, body = await request.app[STATUS].ready()
+    return json_response(body, status=status)
+
+
+async def py_health(request: web.Request) -> web.Response:
+    """The process answers; and whether heartbeats could be noted of late."""
+    failing = request.app[HEARTBEATS].is_away
+    return json_response({"status": "ok", "heartbeatWrites": {"failing": failing}})
 
 
 async def version(_request: web.Request) -> web.Response:
@@ -42,11 +56,13 @@ async def version(_request: web.Request) -> web.Response:
     return json_response({"service": "api", "version": release(), **build()})
 
 
-ACCOUNT_ROUTES = [
-    web.post("/api/slug", with_key(API, slug, scope=None)),
-    web.get("/api/runs/auth/validate", with_key(API, validate, scope=None)),
-    web.get("/api/health", health),
-    web.get("/api/version", version),
+ACCOUNT_ENDPOINTS = [
+    giving("/api/slug", slug, Login, method="POST", scope=None),
+    giving("/api/runs/auth/validate", validate, Validated, scope=None),
+    public("/api/health", health, Health),
+    public("/api/health/ready", ready),
+    public("/api/version", version, Version),
+    public("/healthz", py_health, PyHealth),
 ]
 
 

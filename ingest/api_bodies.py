@@ -100,6 +100,45 @@ class ConfigBody(Body):
     config: str | None = None
 
 
+class NotesBody(Body):
+    """`POST /api/runs/notes/update`; null and an empty text clear them."""
+
+    run_id: Number
+    notes: str | None
+
+
+class GraphNode(Body):
+    """A layer; what else is said of it is kept as it came."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    depth: Number
+    order: Number | None = None
+    label: str | None = None
+    node_type: str | None = Field(None, alias="node_type")
+    node_id: str | None = Field(None, alias="node_id")
+    inst_id: str | None = Field(None, alias="inst_id")
+    params: dict[str, list[Number]] | None = None
+    args: list[Any] | None = None
+    kwargs: dict[str, Any] | None = None
+    edges: list[Annotated[list[Any], Field(min_length=2, max_length=2)]] | None = None
+
+
+class Graph(Body):
+    """A model's layers by their names; the SDK's format is `torch`."""
+
+    format: str
+    nodes: dict[str, GraphNode]
+
+
+class GraphBody(Body):
+    """`POST /api/runs/modelGraph/create`."""
+
+    run_id: Number
+    graph: Graph
+
+
 class TriggerBody(Body):
     """`POST /api/runs/trigger`."""
 
@@ -113,7 +152,7 @@ class AlertPart(Body):
     level: str
     title: str
     body: str
-    email: bool = False
+    email: bool | None = None
     url: str | None = None
 
 

@@ -66,6 +66,13 @@ class Call(Caller, Generic[Model]):
     body: Model
 
 
+@dataclass(frozen=True, slots=True)
+class Asked(Caller, Generic[Model]):
+    """A caller with its query."""
+
+    query: Model
+
+
 class MalformedJson(Exception):
     """The body is no JSON."""
 
@@ -91,6 +98,31 @@ def with_key(
             return response
 
     return handle
+
+
+def with_query(
+    dialect: Dialect,
+    model: type[Model],
+    action: Callable[[Asked[Model]], Awaitable[dict[str, Any]]],
+    *,
+    scope: str | None = READ,
+) -> Handler:
+    """A handler of a route that takes a query; an empty value is one that was not given."""
+
+    async def ask(caller: Caller) -> dict[str, Any]:
+        given = {name: value for name, value in caller.request.query.items() if value}
+        query = model.model_validate(given)
+        return await action(Asked(caller.request, caller.key, query))
+
+    handle = with_key(dialect, ask, scope=scope)
+
+    async def handle_query(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handle(request)
+        except ValidationError as error:
+            return dialect.body_refused(error)
+
+    return handle_query
 
 
 def with_body(

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from aiohttp import web
-
 from catalog.documents import NotJson
 from catalog.errors import Invalid
 from catalog.run_creation import NewRun
 from catalog.run_forks import ForkRequest
 from catalog.sqid import sqid_of
-from ingest.api_answers import API
 from ingest.api_bodies import CreateBody, ResumeBody
-from ingest.api_calls import with_body
+from ingest.api_endpoints import taking
+from ingest.api_replies import Created, Resumed
 from ingest.appkeys import HEARTBEATS, RUNS, SETTINGS
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from catalog.run_creation import OpenedRun
+    from catalog.run_records import RunHead
     from ingest.api_calls import Call
 
 
@@ -73,9 +74,25 @@ async def resume(call: Call[ResumeBody]) -> dict[str, Any]:
     return _answer(call.request, opened)
 
 
-OPENING_ROUTES = [
-    web.post("/api/runs/create", with_body(API, CreateBody, create)),
-    web.post("/api/runs/resume", with_body(API, ResumeBody, resume)),
+OPENING_ENDPOINTS = [
+    taking(
+        "/api/runs/create",
+        CreateBody,
+        create,
+        Created,
+        example={
+            "runName": "basic",
+            "projectName": "wirelab",
+            "externalId": None,
+            "tags": ["baseline"],
+            "config": '{"lr": 0.1}',
+            "systemMetadata": "{}",
+            "loggerSettings": "{}",
+            "createdAt": None,
+            "updatedAt": None,
+        },
+    ),
+    taking("/api/runs/resume", ResumeBody, resume, Resumed, example={"runId": 100}),
 ]
 
 
@@ -104,16 +121,21 @@ def _expect(request: web.Request, opened: OpenedRun) -> None:
 
 def _answer(request: web.Request, opened: OpenedRun) -> dict[str, Any]:
     run = opened.run
-    path = f"/o/{opened.organisation_slug}/projects/{quote(run.project, safe='')}/{sqid_of(run.id)}"
     return {
         "runId": run.id,
         "number": run.number,
         "displayId": run.display_id,
         "projectName": run.project,
         "organizationSlug": opened.organisation_slug,
-        "url": _base_url(request) + path,
+        "url": run_url(request, opened.organisation_slug, run),
         "resumed": opened.is_resumed,
     }
+
+
+def run_url(request: web.Request, organisation_slug: str, run: RunHead) -> str:
+    """The address of a run's page, for people."""
+    project = quote(run.project, safe="")
+    return f"{_base_url(request)}/o/{organisation_slug}/projects/{project}/{sqid_of(run.id)}"
 
 
 def _base_url(request: web.Request) -> str:

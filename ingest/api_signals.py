@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from aiohttp import web
 
 from catalog.alerts import Alert
 from ingest.api_answers import PY
 from ingest.api_bodies import AlertBody, TriggerBody
-from ingest.api_calls import with_body
+from ingest.api_endpoints import taking
+from ingest.api_replies import AlertKept, Beat
 from ingest.appkeys import HEARTBEATS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ async def alert(call: Call[AlertBody]) -> dict[str, Any]:
             title=part.title,
             body=part.body,
             url=part.url,
-            wants_mail=part.email,
+            wants_mail=bool(part.email),
             raised_at_ms=part.timestamp,
         ),
     )
@@ -47,7 +47,24 @@ async def alert(call: Call[AlertBody]) -> dict[str, Any]:
     return {"status": "success"}
 
 
-SIGNAL_ROUTES = [
-    web.post("/api/runs/trigger", with_body(PY, TriggerBody, trigger)),
-    web.post("/api/runs/alert", with_body(PY, AlertBody, alert)),
+SIGNAL_ENDPOINTS = [
+    taking("/api/runs/trigger", TriggerBody, trigger, Beat, example={"runId": 100}, dialect=PY),
+    taking(
+        "/api/runs/alert",
+        AlertBody,
+        alert,
+        AlertKept,
+        example={
+            "runId": 100,
+            "alert": {
+                "timestamp": 1764423221123,
+                "level": "WARNING",
+                "title": "loss",
+                "body": "the loss is not a number",
+                "email": True,
+                "url": None,
+            },
+        },
+        dialect=PY,
+    ),
 ]

@@ -1,22 +1,30 @@
-"""Changing a run that is open: status, names, tags, configuration; and its status history."""
+"""Changing a run: status, names, tags, notes, configuration, graphs; and its status history."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from aiohttp import web
 
-from catalog.errors import Invalid
 from catalog.run_status import StatusRequest
-from ingest.api_answers import API, iso_time
-from ingest.api_bodies import ConfigBody, LogNameBody, StatusBody, TagsBody
-from ingest.api_calls import with_body, with_key
+from ingest.api_answers import iso_time
+from ingest.api_bodies import (
+    ConfigBody,
+    GraphBody,
+    LogNameBody,
+    NotesBody,
+    StatusBody,
+    TagsBody,
+)
+from ingest.api_endpoints import asked, taking
+from ingest.api_queries import RunQuery
+from ingest.api_replies import History, Success
 from ingest.appkeys import HEARTBEATS
 
 if TYPE_CHECKING:
     from catalog.run_events import RunEvent
-    from ingest.api_calls import Call, Caller
+    from ingest.api_calls import Asked, Call
 
 SUCCESS: dict[str, Any] = {"success": True}
 
@@ -55,21 +63,82 @@ async def update_config(call: Call[ConfigBody]) -> dict[str, Any]:
     return SUCCESS
 
 
-async def status_history(caller: Caller) -> dict[str, Any]:
-    """All changes of a run's status, oldest first."""
-    text = caller.request.query.get("runId", "")
-    if not (text.isascii() and text.isdecimal() and len(text) <= 20):
-        raise Invalid("runId must be a run's number")
-    events = await caller.catalog.runs.history(caller.tenant, int(text))
-    return {"runId": int(text), "events": [_event(event) for event in events]}
+async def update_notes(call: Call[NotesBody]) -> dict[str, Any]:
+    """Replaces the notes."""
+    await call.catalog.runs.set_notes(call.tenant, call.body.run_id, call.body.notes)
+    return SUCCESS
 
 
-UPDATE_ROUTES = [
-    web.post("/api/runs/status/update", with_body(API, StatusBody, update_status)),
-    web.get("/api/runs/status/history", with_key(API, status_history)),
-    web.post("/api/runs/logName/add", with_body(API, LogNameBody, add_log_names)),
-    web.post("/api/runs/tags/update", with_body(API, TagsBody, update_tags)),
-    web.post("/api/runs/config/update", with_body(API, ConfigBody, update_config)),
+async def add_model_graph(call: Call[GraphBody]) -> dict[str, Any]:
+    """Adds a graph of the run's model; one that is there already is there once."""
+    graph = call.body.graph.model_dump(by_alias=True, exclude_unset=True)
+    text = json.dumps(graph, sort_keys=True, separators=(",", ":"))
+    await call.catalog.model_graphs.add(call.tenant, call.body.run_id, text)
+    return SUCCESS
+
+
+async def status_history(call: Asked[RunQuery]) -> dict[str, Any]:
+    """The changes of a run's status, oldest first."""
+    run_id = call.query.run_id
+    events = await call.catalog.runs.history(call.tenant, run_id)
+    return {"runId": run_id, "events": [_event(event) for event in events]}
+
+
+UPDATE_ENDPOINTS = [
+    taking(
+        "/api/runs/status/update",
+        StatusBody,
+        update_status,
+        Success,
+        example={
+            "runId": 100,
+            "status": "COMPLETED",
+            "statusMetadata": None,
+            "statusUpdated": None,
+        },
+    ),
+    asked("/api/runs/status/history", RunQuery, status_history, History),
+    taking(
+        "/api/runs/logName/add",
+        LogNameBody,
+        add_log_names,
+        Success,
+        example={"runId": 100, "logType": "METRIC", "logName": ["train/loss", "acc"]},
+    ),
+    taking(
+        "/api/runs/tags/update",
+        TagsBody,
+        update_tags,
+        Success,
+        example={"runId": 100, "tags": ["baseline", "group:sweep-3"]},
+    ),
+    taking(
+        "/api/runs/notes/update",
+        NotesBody,
+        update_notes,
+        Success,
+        example={"runId": 100, "notes": "warm-up too short"},
+    ),
+    taking(
+        "/api/runs/config/update",
+        ConfigBody,
+        update_config,
+        Success,
+        example={"runId": 100, "config": '{"optimizer": {"lr": 0.1}}'},
+    ),
+    taking(
+        "/api/runs/modelGraph/create",
+        GraphBody,
+        add_model_graph,
+        Success,
+        example={
+            "runId": 100,
+            "graph": {
+                "format": "torch",
+                "nodes": {"fc": {"type": "Linear", "depth": 1, "params": {"weight": [8, 4]}}},
+            },
+        },
+    ),
 ]
 
 

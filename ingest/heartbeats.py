@@ -127,6 +127,11 @@ class HeartbeatBoard:
         self._rows_noted: dict[int, float] = {}
         self._is_away = False
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the catalogue could not be told or asked the last time."""
+        return self._is_away
+
     def known(self, tenant: str, run_id: int) -> Status | None:
         """Takes note of a beat, and gives the run's status; None where `beat` has to be awaited."""
         run = self._runs.get((tenant, run_id))

@@ -88,7 +88,8 @@ async def test_a_compressed_body_is_taken(api):
 
 
 async def test_a_wrong_method_or_path_is_told_in_json(api):
-    assert (await api.call("GET", "/api/runs/create"))[0] == 405
+    assert (await api.call("GET", "/api/runs/tags/update"))[0] == 405
+    assert (await api.call("DELETE", "/api/runs/create"))[0] == 405
     assert (await api.call("GET", "/api/runs/nothing"))[0] == 404
 
 

@@ -180,7 +180,13 @@ async def test_another_organisations_run_is_not_found_by_any_route(api, run_id):
     assert await api.run(run_id) == before
 
 
-@pytest.mark.parametrize("query", ["", "?runId=", "?runId=x", "?runId=-1", "?runId=1e3"])
+@pytest.mark.parametrize("query", ["", "?runId=", "?runId=x", "?runId=1.5"])
 async def test_a_history_needs_a_runs_number(api, query):
-    answer = await api.call("GET", f"/api/runs/status/history{query}")
-    assert answer == (400, {"error": "runId must be a run's number"})
+    status, answer = await api.call("GET", f"/api/runs/status/history{query}")
+    assert (status, answer["error"]["issues"][0]["path"]) == (400, ["runId"])
+    assert answer["message"].startswith("runId: ")
+
+
+@pytest.mark.parametrize("run_id", ["0", "-1", "999", "9" * 30])
+async def test_a_history_of_no_run_is_not_found(api, run_id):
+    assert await api.call("GET", f"/api/runs/status/history?runId={run_id}") == NOT_FOUND
