@@ -72,6 +72,7 @@ def test_every_option_that_a_page_names_is_one_of_some_command(page):
     others = {
         "CONTRIBUTING.md": {"--verbose"},  # of another program
         "benchmarks.md": {"--json"},  # of python -m loadtest.closed_loop
+        "operations.md": {"--detach", "--wait", "--rm", "--no-deps"},  # of docker compose
         "reliability.md": {"--seed", "--mutation"},  # of python -m tests.simulation
     }.get(page.name, set())
     assert set(OPTION.findall(page.read_text())) - known - others == set()
