@@ -174,12 +174,10 @@ class Authenticator:
         try:
             lookup = lookup_in(header)
         except NoKey as none:
-            if none.reason != "missing":  # which is a mistake, and no guess
-                self._count_failure(address)
             raise self._refused(none.reason, none.code, none.message) from None
         known = self._cache.get(lookup)
         if known is None:
-            self._see_failures(address)
+            self._see_failures(lookup, address)
             known = await self._look_up(lookup, address)
         else:
             known.used_at = self._monotonic()
@@ -276,7 +274,7 @@ class Authenticator:
         self._failed_at = float("-inf")
         # The store compares as its index does; this one takes as long whatever it is given.
         if record is None or not hmac.compare_digest(record.lookup.encode(), lookup.encode()):
-            self._count_failure(address)
+            self._failures.count(address, lookup)
             raise self._invalid()
         return self._cache.add(lookup, record, asked_at)
 
@@ -309,21 +307,16 @@ class Authenticator:
             self._cache.renew(lookup, records.get(lookup), asked_at)
         return True
 
-    def _see_failures(self, address: str) -> None:
+    def _see_failures(self, lookup: str, address: str) -> None:
         """Raises AuthError: 429, the address has to wait."""
         seconds = self._failures.wait_seconds(address)
-        if seconds > 0:
+        if seconds > 0 and not self._failures.is_repeat(lookup):
             raise self._refused(
                 "limited",
                 Code.RATE_LIMIT_EXCEEDED,
-                "too many requests from this address had keys that are not valid; wait",
+                "too many keys that are not valid came from this address; wait",
                 retry_after_seconds=seconds,
             )
-
-    def _count_failure(self, address: str) -> None:
-        """Raises AuthError: 429, there were too many already."""
-        self._see_failures(address)
-        self._failures.count(address)
 
     def _note_failure(self, reason: str) -> None:
         if not self.is_catalogue_away:

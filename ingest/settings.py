@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     key_outage_seconds: Annotated[float, Field(ge=0)] = 900.0
     """For so long a known key is taken while the catalogue cannot be asked."""
     key_failures_per_minute_max: Annotated[int, Field(ge=1)] = 60
-    """Attempts with keys that are none, by one address at one worker; then 429."""
+    """Keys that do not exist which one address may try at one worker; then 429."""
     trusted_proxies: Words = ()
     """Addresses and networks of proxies; from them `X-Forwarded-For` is believed."""
 
