@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -40,16 +41,13 @@ def skip_a_sync() -> AbstractContextManager[Any]:
 
 def answer_before_the_sync() -> AbstractContextManager[Any]:
     """A request is answered when it is queued."""
-    append = Committer.append
+    append_then = Committer.append_then
 
-    def hasty(self: Committer, submission: Any) -> Any:
-        future = append(self, submission)
-        answer = future.get_loop().create_future()
-        answer.set_result(None)
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return answer
+    def hasty(self: Committer, submission: Any, settle: Any) -> None:
+        append_then(self, submission, lambda failure: None)
+        asyncio.get_running_loop().call_soon(settle, None)
 
-    return patch.object(Committer, "append", hasty)
+    return patch.object(Committer, "append_then", hasty)
 
 
 def answer_after_a_failed_sync() -> AbstractContextManager[Any]:
