@@ -19,16 +19,13 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from schema.columns import Encoding, parse_chunks
 from schema.ids import BlockNumber
-from schema.streams import STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from buffer.checkpoint import Pending
-    from buffer.frame import Frame
-    from schema.columns import Chunks
+    from buffer.frames import Frames
 
 COUNTER_MAX = 2**32 - 1
 """Blocks of one table in one shard. At one a second, 136 years."""
@@ -67,7 +64,7 @@ def names_of(
     shard: str,
     table: str,
     pending: Pending,
-    frames: Sequence[Frame],
+    frames: Frames,
     span: RowSpan,
     left_out: Sequence[int],
 ) -> BlockNames:
@@ -82,8 +79,7 @@ def names_of(
         left_out: ascending row indices within the span that are not sent.
     """
     digest = hashlib.blake2b(digest_size=8)
-    for frame in frames:
-        digest.update(frame.lsn.to_bytes(8, "little") + frame.payload_crc.to_bytes(8, "little"))
+    digest.update(frames.proofs)
     if span != RowSpan(0, pending.rows):
         digest.update(f"rows {span.first}-{span.end}".encode())
     if left_out:
@@ -105,23 +101,3 @@ def query_id_of(shard: str, table: str, pending: Pending) -> str:
 def raised(pending: Pending) -> Pending:
     """The same batch under its next generation: for rows that are proved to be absent."""
     return replace(pending, generation=pending.generation + 1)
-
-
-def block_bytes(chunks: Chunks) -> int:
-    """About what a frame's rows take in a block, within the size of a few headers.
-
-    Names that a frame holds once a line shape are in a block once a row, so that a payload says
-    little about it.
-
-    Raises:
-        MalformedChunks: the payload is not of the format.
-    """
-    rows = chunks.row_count
-    total = rows * (len(chunks.project.encode()) + 1 + 8 * len(STREAMS[chunks.kind].columns))
-    for column in parse_chunks(chunks).columns.values():
-        if column.encoding in {Encoding.SHAPES, Encoding.DICT}:
-            lengths = [len(piece) for piece in column.pieces]
-            total += sum([lengths[index] for index in column.indices if index < len(lengths)])
-        elif column.encoding is Encoding.PLAIN:
-            total += max(len(column.body) - 8 * rows, 0)
-    return total

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from buffer.cursor import Cursor
+from buffer.frames import Frames
 from buffer.sender import Sender, TableStopped
 from buffer.statistics import TableStatistics
 from schema.streams import STREAMS
@@ -97,9 +98,9 @@ class Flusher:
         for damage in gathered.damages:
             await self._sender.set_damage_aside(damage)
         if gathered.frames:
-            frames, gathered.frames = gathered.frames, []  # the sender's alone, to let go of
-            sending = self._sender.send(frames, gathered.rows, gathered.next_lsn)
-            del frames
+            frames, gathered.frames = gathered.frames, Frames(self._kind)
+            sending = self._sender.send(frames, gathered.next_lsn)
+            del frames  # the sender's alone, to let go of
             await sending
         else:
             await self._sender.pass_by(gathered.next_lsn)

@@ -301,6 +301,21 @@ def frame_of(header: FrameHeader, names: bytes, payload: bytes) -> Frame:
     )
 
 
+def frame_at(header: bytes, chunks: Chunks) -> Frame:
+    """The frame of a header's first 76 bytes, which have been checked, and its chunks."""
+    fields = _FRAME.unpack(header)
+    return Frame(
+        lsn=Lsn(fields[8]),
+        received_at_ns=fields[9],
+        digest=fields[11],
+        accepted=fields[12],
+        rejected=fields[13],
+        is_last=bool(fields[3] & FLAG_LAST),
+        chunks=chunks,
+        payload_crc=fields[14],
+    )
+
+
 def _parse_group(data: bytes, at: int, seal: Seal) -> GroupHeader | Flaw:
     crc_at = at + _GROUP.size
     if len(data) < crc_at + 4:

@@ -10,17 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from buffer.frame import Flaw
+from buffer.frame import Flaw, Frame
+from buffer.frames import Frames, frame_bytes
 from buffer.lsn import Lsn
 from buffer.records import FrameRecord, Gap, GroupRecord, Records
 from buffer.segment import HEADER_BLOCK_BYTES
+from buffer.sweep import Limits, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from buffer.frame import Frame
     from buffer.fs import Fd, FileSystem
     from buffer.segment import SegmentView
+    from buffer.sweep import Owners
     from schema.streams import StreamKind
 
 RAW_BYTES_MAX = 2**20
@@ -72,6 +74,8 @@ class Reader:
         self._offset = HEADER_BLOCK_BYTES
         self._fd: Fd | None = None
         self._records: Records | None = None
+        self._owners: Owners = {}
+        self._is_full = False
 
     @property
     def lsn(self) -> Lsn:
@@ -79,41 +83,113 @@ class Reader:
         return self._lsn
 
     def read(self, rows_max: int, bytes_max: int) -> list[Frame | Damage]:
-        """The next frames, until they have so many rows or payload bytes; none: caught up.
+        """The next frames and what damage there is among them; none: caught up.
 
-        The last frame may pass the limits. Frames of other tables are stepped over.
+        The same as `read_into`, in the order of the log.
+        """
+        found: list[Frame | Damage] = []
+        limits = Limits(rows_max, bytes_max)
+        while limits.rows > 0 and limits.bytes > 0:
+            frames = Frames(self._kind)
+            try:
+                damage = self._read_up(frames, limits)
+            except OSError:
+                if found:
+                    break
+                raise
+            found += frames
+            if damage is None:
+                break
+            found.append(damage)
+            limits = Limits(limits.rows - frames.rows, limits.bytes - frames.bytes)
+        return found
+
+    def read_into(self, frames: Frames, limits: Limits) -> tuple[list[Damage], bool]:
+        """Adds the next frames; says what damage was among them, and whether the limits are met.
+
+        Frames of other tables are stepped over. The last frame may pass the limit of rows.
 
         Raises:
             OSError: the disk could not be read; try again.
         """
-        found: list[Frame | Damage] = []
-        views = self._views()
-        rows = size = 0
-        while rows < rows_max and size < bytes_max:
-            view, successor = self._current(views)
-            if view is None:
-                break
-            place = self._place()
+        damages: list[Damage] = []
+        before = len(frames)
+        while True:
             try:
-                item = self._step(view, successor)
+                damage = self._read_up(frames, limits)
             except OSError:
-                self._return_to(place)
-                if found:
+                if damages or len(frames) > before:
                     break  # what was read is handed over; the next call meets the error again
                 raise
+            if damage is None:
+                break
+            damages.append(damage)
+        return damages, self._is_full
+
+    def _read_up(self, frames: Frames, limits: Limits) -> Damage | None:
+        """Adds frames up to a damage, which it returns, or the limits or the end."""
+        views = self._views()
+        self._is_full = False
+        begun = len(frames)
+        while not limits.are_met(frames) and self._lsn < limits.end_lsn:
+            view, successor = self._current(views)
+            if view is None:
+                return None
+            try:
+                item = self._advance(view, successor, frames, limits)
+            except OSError:
+                if len(frames) > begun:
+                    return None
+                raise
+            if isinstance(item, Damage):
+                return item
             if item is None:
                 if successor is None:
                     self._lsn = max(self._lsn, view.end_lsn)
                     self.close()
-                    break
+                    return None
                 self._leave(successor)
-            elif isinstance(item, Damage):
-                found.append(item)
-            elif not isinstance(item, _Passed):
-                found.append(item)
-                rows += item.chunks.row_count
-                size += len(item.chunks.payload)
-        return found
+            elif item is _ENOUGH:
+                break
+        self._is_full = True
+        return None
+
+    def _advance(
+        self,
+        view: SegmentView,
+        successor: SegmentView | None,
+        frames: Frames,
+        limits: Limits,
+    ) -> Damage | _Passed | None:
+        """What is sound is taken, and the first record that is not looked at by itself.
+
+        None at the end of what may be read.
+        """
+        if view.header is not None and self._sweep(self._open(view), frames, limits):
+            return _ENOUGH
+        place = self._place()
+        try:
+            item = self._step(view, successor)
+        except OSError:
+            self._return_to(place)
+            raise
+        if not isinstance(item, Frame):
+            return item
+        if limits.leave(frames, item.lsn, frame_bytes(item)):
+            self._return_to(place)
+            return _ENOUGH
+        frames.add(item)
+        return _PASSED
+
+    def _sweep(self, records: Records, frames: Frames, limits: Limits) -> bool:
+        """Takes what is sound, as long as there is some; whether the limits are met."""
+        while True:
+            offset = records.offset
+            self._lsn, self._walk_lsn, self._is_full = sweep(
+                records, self._kind, self._lsn, self._walk_lsn, frames, limits, self._owners
+            )
+            if self._is_full or records.offset == offset:
+                return self._is_full
 
     def close(self) -> None:
         """Closes the file that is open; a later `read` goes on where this one was."""
@@ -159,13 +235,7 @@ class Reader:
         """One record on; None at the end of what may be read."""
         if view.header is None:
             return self._lost_segment(view, successor)
-        if self._records is None:
-            self._fd = self._fs.open_read(view.path)
-            self._records = Records(
-                self._fs, self._fd, view.header.seal, self._offset, view.good_bytes
-            )
-        records = self._records
-        records.end = view.good_bytes
+        records = self._open(view)
         record = records.next()
         if record is None:
             return None
@@ -179,6 +249,17 @@ class Reader:
                 self._walk_lsn = record.header.first_lsn
             return _PASSED
         return self._frame(view, record)
+
+    def _open(self, view: SegmentView) -> Records:
+        """The walk through a segment, up to what may be read of it now."""
+        if self._records is None:
+            assert view.header is not None, "a segment without its header cannot be walked"
+            self._fd = self._fs.open_read(view.path)
+            self._records = Records(
+                self._fs, self._fd, view.header.seal, self._offset, view.good_bytes
+            )
+        self._records.end = view.good_bytes
+        return self._records
 
     def _frame(self, view: SegmentView, record: FrameRecord) -> Frame | Damage | _Passed:
         lsn = record.header.lsn
@@ -257,7 +338,8 @@ class Reader:
 
 
 class _Passed:
-    """A record that is not for this reader."""
+    """A record that is not for this reader, or not for this reading."""
 
 
 _PASSED = _Passed()
+_ENOUGH = _Passed()

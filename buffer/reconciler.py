@@ -19,7 +19,6 @@ import structlog
 
 from buffer.checkpoint import Pending
 from buffer.cursor import reread
-from buffer.frame import Frame
 from buffer.reconcile import BlockState, compare, is_replaced
 from buffer.resend import Resender
 from buffer.shard import RESEND_NAME
@@ -27,6 +26,9 @@ from buffer.sink import SinkError
 from schema.streams import STREAMS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from buffer.frame import Frame
     from buffer.journal import Delivered
     from buffer.lsn import Lsn
     from buffer.opening import OpenShard
@@ -164,18 +166,17 @@ class Reconciler:
             self._missing.pop(next(iter(self._missing)))
         self._missing[record.key] = record
 
-    async def _frames(self, record: Delivered) -> list[Frame]:
+    async def _frames(self, record: Delivered) -> Sequence[Frame]:
         """All frames of its batch; none where the log has not all of them."""
         if record.number >> 32 != self._parts.tag:
             return []
         rows, number = record.batch_rows, record.number
         pending = Pending(record.first, record.last, rows, number, record.generation, None)
         try:
-            items = await reread(self._parts.log, record.kind, pending, self._parts.disk)
+            frames, _ = await reread(self._parts.log, record.kind, pending, self._parts.disk)
         except OSError:
             return []
-        frames = [item for item in items if isinstance(item, Frame)]
-        return frames if sum(frame.chunks.row_count for frame in frames) == rows else []
+        return frames if frames.rows == rows else []
 
     def _hold(self) -> None:
         """Keeps the log of what may have to be sent again, within bounds."""

@@ -117,6 +117,20 @@ class Records:
             return Flaw("payload's CRC is wrong")
         return frame_of(header, names, payload)
 
+    @property
+    def seal(self) -> Seal:
+        """What the records are sealed with."""
+        return self._seal
+
+    def window(self) -> tuple[bytes, int]:
+        """Bytes from ``offset`` on, as many as are read at once, and the offset of the first.
+
+        What lies behind ``end`` may be among them, and is not for reading.
+        """
+        if not self._base <= self.offset <= self._base + len(self._data) - FRAME_HEADER_BYTES:
+            self._load(self.offset, self._window_bytes)
+        return self._data, self._base
+
     def raw(self, offset: int, count: int) -> bytes:
         """Bytes as they are, for setting aside."""
         return self._fs.pread(self._fd, min(count, self.end - offset), offset)

@@ -19,7 +19,6 @@ import structlog
 from buffer.batch import RowSpan, names_of, query_id_of
 from buffer.checkpoint import Pending
 from buffer.cursor import reread
-from buffer.frame import Frame
 from buffer.fs import TEMPORARY_SUFFIX, create_durably
 from buffer.journal import Delivered
 from buffer.lsn import Lsn
@@ -31,6 +30,7 @@ from schema.streams import STREAMS, StreamKind
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from buffer.frames import Frames
     from buffer.fs import FileSystem
     from buffer.surroundings import ShardParts, Surroundings
 
@@ -164,15 +164,13 @@ class Resender:
         stored = await sink.stored_rows(layout, [delivered.number], since_s=None)
         return stored.get(delivered.number, 0) > request.stored_rows
 
-    async def _frames(self, delivered: Delivered) -> list[Frame] | None:
+    async def _frames(self, delivered: Delivered) -> Frames | None:
         """All frames of the batch; None when some are gone."""
         if delivered.number >> 32 != self._parts.tag:
             return None
         pending = _pending(delivered)
-        items = await reread(self._parts.log, delivered.kind, pending, self._parts.disk)
-        frames = [item for item in items if isinstance(item, Frame)]
-        rows = sum(frame.chunks.row_count for frame in frames)
-        return frames if rows == delivered.batch_rows else None
+        frames, _ = await reread(self._parts.log, delivered.kind, pending, self._parts.disk)
+        return frames if frames.rows == delivered.batch_rows else None
 
     async def _done(self, request: ResendRequest) -> None:
         delivered = request.delivered

@@ -26,7 +26,6 @@ from buffer.checkpoint import Pending
 from buffer.condition import Condition
 from buffer.cursor import reread
 from buffer.errors import Unavailable
-from buffer.frame import Frame
 from buffer.lsn import Lsn
 from buffer.quarantine import QuarantineFull
 from buffer.sink import SinkError
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from buffer.batch import RowSpan
     from buffer.building import Built
     from buffer.checkpoint import Bisection, TableState
+    from buffer.frames import Frames
     from buffer.log import Damage
     from buffer.quarantine import SetAside
     from buffer.surroundings import ShardParts, Surroundings
@@ -86,7 +86,7 @@ class Sender:
         self._live: LiveTable | None = None
         self._doubt: Doubt | None = None
         self._found: int | None = None
-        self._frames: list[Frame] | None = None
+        self._frames: Frames | None = None
         self._after_batch = Lsn(0)
         self._bad_frame: Lsn | None = None
         self.condition = Condition(
@@ -120,12 +120,11 @@ class Sender:
         await self._reread(pending)  # for the age of its oldest row
         await self._deliver()
 
-    async def send(self, frames: list[Frame], rows: int, after: Lsn) -> None:
+    async def send(self, frames: Frames, after: Lsn) -> None:
         """Makes frames a batch, its bounds on disk first, and delivers it.
 
         Args:
             frames: given away: the caller keeps none, so that a wait can let go of them.
-            rows: of all frames.
             after: the next frame to be considered once the batch is delivered.
 
         Raises:
@@ -136,9 +135,9 @@ class Sender:
         self.oldest_received_ns = frames[0].received_at_ns
         await self._fix(
             Pending(
-                first=frames[0].lsn,
-                last=frames[-1].lsn,
-                rows=rows,
+                first=frames.first_lsn,
+                last=frames.last_lsn,
+                rows=frames.rows,
                 number=block_number(self._parts.tag, self.state.next_number),
                 generation=0,
                 path=None,
@@ -193,7 +192,7 @@ class Sender:
         frames = self._frames
         if frames is None:
             frames = self._frames = await self._reread(pending)
-            if sum(frame.chunks.row_count for frame in frames) != pending.rows:
+            if frames.rows != pending.rows:
                 if self._found == pending.number:
                     await self._go_on(pending, None)  # stored whole, before the damage
                 else:
@@ -227,7 +226,7 @@ class Sender:
         self,
         pending: Pending,
         live: LiveTable,
-        frames: Sequence[Frame],
+        frames: Frames,
         span: RowSpan,
         built: Built,
     ) -> None:
@@ -281,7 +280,7 @@ class Sender:
         error: SinkError,
         pending: Pending,
         live: LiveTable,
-        frames: Sequence[Frame],
+        frames: Frames,
         built: Built,
     ) -> bool:
         """Looks for the rows that an error is about; false when the error is about something else.
@@ -334,9 +333,9 @@ class Sender:
         path = bisection.counted(path, pending.rows)
         await self._fix(replace(pending, number=number, generation=0, path=path))
 
-    async def _shrink(self, pending: Pending, frames: Sequence[Frame]) -> None:
+    async def _shrink(self, pending: Pending, frames: Frames) -> None:
         """A frame of a pending batch was damaged since: what is left of it goes as a block anew."""
-        rows = sum(frame.chunks.row_count for frame in frames)
+        rows = frames.rows
         _log.error("batch_shrunk", table=self._table, former_rows=pending.rows, rows=rows)
         if rows:
             number = block_number(self._parts.tag, self.state.next_number)
@@ -365,13 +364,11 @@ class Sender:
         self._frames = None  # read again from the log: memory does not wait with us
         await self._around.clock.sleep(self.condition.failed(state, reason, code))
 
-    async def _reread(self, pending: Pending) -> list[Frame]:
-        frames: list[Frame] = []
-        for item in await reread(self._parts.log, self._kind, pending, self._parts.disk):
-            if isinstance(item, Frame):
-                frames.append(item)
-            else:
-                await self.set_damage_aside(item)
+    async def _reread(self, pending: Pending) -> Frames:
+        parts = self._parts
+        frames, damages = await reread(parts.log, self._kind, pending, parts.disk)
+        for damage in damages:
+            await self.set_damage_aside(damage)
         self.oldest_received_ns = frames[0].received_at_ns if frames else None
         return frames
 

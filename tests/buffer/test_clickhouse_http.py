@@ -204,7 +204,7 @@ async def test_no_connection_is_used_again(sink, server):
 
 
 async def test_a_large_block_is_sent_in_pieces_unchanged(sink, server):
-    sent = build_block(LAYOUT, [metrics(*[1.5] * 60_000, name="n" * 60)], 1)
+    sent = build_block(LAYOUT, [metrics(*[1.5] * 120_000, name="n" * 60)], 1)
     assert sent.size > 4 * 2**20
     await sink.insert(LAYOUT, sent, token="t", query_id="q")
     assert server.requests[0][1] == b"".join(sent.pieces)

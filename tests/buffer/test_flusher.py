@@ -71,9 +71,9 @@ async def test_a_batch_ends_at_its_row_limit(tmp_path):
 
 
 async def test_a_batch_ends_before_its_block_passes_the_byte_limit(tmp_path):
-    rig = Rig(tmp_path, FakeSink(), batch_bytes_max=20_000)
+    rig = Rig(tmp_path, FakeSink(), batch_bytes_max=6_000)
     for index in range(12):
-        rig.append(metrics(*[float(index)] * 10, name="n" * 400))  # small payload, large block
+        rig.append(metrics(*[float(index)] * 10, name="n" * 400))
     rig.start()
     await rig.drain()
     inserts = rig.table().inserts

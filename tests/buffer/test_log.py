@@ -79,7 +79,8 @@ def test_a_read_is_bounded_in_rows_and_in_bytes(rig: LogRig) -> None:
     reader = rig.log.reader(Lsn(0), StreamKind.METRICS)
     assert len(reader.read(4, EVERYTHING)) == 2
     assert reader.lsn == 2
-    assert len(reader.read(EVERYTHING, 250)) == 3
+    block = 3 * 3 * 9 * 8 + 3 * 100  # rows of nine columns, and payloads
+    assert len(reader.read(EVERYTHING, block)) == 3
     assert len(reader.read(EVERYTHING, EVERYTHING)) == 4
     reader.close()
 
