@@ -24,11 +24,11 @@ def _no_boolean(value: Any) -> Any:  # noqa: ANN401 - what JSON has there
 
 
 Number = Annotated[int, BeforeValidator(_no_boolean)]
-TimeMs = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=TIME_MS_MAX)]
+TimeMs = Annotated[int, Field(ge=0, le=TIME_MS_MAX), BeforeValidator(_no_boolean)]
 Step = Annotated[
     float,
-    BeforeValidator(_no_boolean),
     Field(allow_inf_nan=False, ge=-STEP_ABS_MAX, le=STEP_ABS_MAX),
+    BeforeValidator(_no_boolean),
 ]
 Tags = Annotated[list[str], Field(max_length=50)]
 LogNames = Annotated[list[str], Field(max_length=LOG_NAMES_MAX, fail_fast=True)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -10,10 +12,12 @@ from catalog.errors import Invalid
 from catalog.run_creation import NewRun
 from catalog.run_forks import ForkRequest
 from catalog.sqid import sqid_of
+from ingest.answers import RequestRefused
 from ingest.api_bodies import CreateBody, ResumeBody
 from ingest.api_endpoints import taking
 from ingest.api_replies import Created, Resumed
-from ingest.appkeys import HEARTBEATS, RUNS, SETTINGS
+from ingest.appkeys import HEARTBEATS, READER, RUNS, SETTINGS
+from schema.ids import RunId, TenantId
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -21,6 +25,11 @@ if TYPE_CHECKING:
     from catalog.run_creation import OpenedRun
     from catalog.run_records import RunHead
     from ingest.api_calls import Call
+
+FORK_WAIT_SECONDS = 3.0
+"""A step that is too large is asked for again so long: rows take a second to where they are read,
+and a run may be forked as soon as it has ended."""
+FORK_POLL_SECONDS = 0.25
 
 
 async def create(call: Call[CreateBody]) -> dict[str, Any]:
@@ -39,6 +48,8 @@ async def create(call: Call[CreateBody]) -> dict[str, Any]:
         fork=_fork(body),
         api_key_id=call.key.id,
     )
+    if new.fork is not None:
+        await _see_fork_step(call, new)
     try:
         opened = await call.catalog.runs.create(call.tenant, new)
     except NotJson as error:
@@ -130,6 +141,38 @@ def _answer(request: web.Request, opened: OpenedRun) -> dict[str, Any]:
         "url": run_url(request, opened.organisation_slug, run),
         "resumed": opened.is_resumed,
     }
+
+
+async def _see_fork_step(call: Call[CreateBody], new: NewRun) -> None:
+    """See that the parent got as far as the step that the run is forked at.
+
+    A parent without metrics is forked at any step, and so is one whose metrics cannot be read now:
+    a run is made whether ClickHouse is there or not.
+
+    Raises:
+        Invalid: the step is beyond the parent's last.
+    """
+    parent = await call.catalog.runs.fork_parent(call.tenant, new)
+    reader = call.request.app.get(READER)
+    if parent is None or reader is None:
+        return
+    assert new.fork is not None
+    assert new.fork.step is not None
+    until = time.monotonic() + FORK_WAIT_SECONDS
+    while True:
+        try:
+            last = await reader.max_step(TenantId(parent.tenant), parent.project, RunId(parent.id))
+        except RequestRefused:
+            return
+        if last is None or last <= 0 or new.fork.step <= last:
+            return
+        if time.monotonic() > until:
+            break
+        await asyncio.sleep(FORK_POLL_SECONDS)  # its last rows may be on their way still
+    raise Invalid(
+        f"forkStep ({plain_number(new.fork.step)}) exceeds the parent run's max step "
+        f"({plain_number(last)})"
+    )
 
 
 def run_url(request: web.Request, organisation_slug: str, run: RunHead) -> str:

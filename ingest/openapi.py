@@ -179,6 +179,10 @@ def _plain(schema: Any) -> Any:  # noqa: ANN401 - JSON may be anything
     if not isinstance(schema, dict):
         return schema
     plain = {name: _plain(what) for name, what in schema.items()}
+    if isinstance(plain.get("title"), str):
+        del plain["title"]  # the field's name again
+    if "default" in plain and plain["default"] is None:
+        del plain["default"]
     if "const" in plain:
         plain["enum"] = [plain.pop("const")]
     if plain.get("type") == "null":

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ingest import appkeys
+from ingest.answers import Code, RequestRefused
 from tests.ingest.api_client import Api, running_api
 
 if TYPE_CHECKING:
@@ -105,6 +107,77 @@ async def test_a_fork_tells_the_run_that_it_comes_from(api):
     assert (await api.create(forkRunId=0))["forkedFromRunId"] is None
 
 
+class Steps:
+    """Reads of the largest step: one answer after the other, the last one for ever."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = []
+
+    async def max_step(self, tenant, project, run_id):
+        self.asked.append((tenant, project, run_id))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def fork(api, monkeypatch, *answers, step=10, wait=0.02, **given):
+    monkeypatch.setattr("ingest.api_opening.FORK_WAIT_SECONDS", wait)
+    monkeypatch.setattr("ingest.api_opening.FORK_POLL_SECONDS", 0.0)
+    reader = Steps(*answers)
+    monkeypatch.setitem(api.client.app._state, appkeys.READER, reader)
+    body = {"runName": "r", "projectName": "wirelab", "forkRunId": 1, "forkStep": step} | given
+    return (*await api.post("/api/runs/create", body), reader.asked)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [None, 0.0, 10.0, 11.5, RequestRefused(Code.DATABASE_UNAVAILABLE, "away")],
+)
+async def test_a_fork_at_a_step_that_the_parent_may_have_is_made(api, monkeypatch, last):
+    await api.create()
+    status, answer, asked = await fork(api, monkeypatch, last)
+    assert (status, answer["forkStep"]) == (200, 10)
+    assert asked == [(api.tenant, "wirelab", 1)]
+
+
+async def test_a_fork_beyond_the_parents_last_step_is_refused(api, monkeypatch):
+    await api.create()
+    status, answer, asked = await fork(api, monkeypatch, 9.0, step=10.5)
+    error = "forkStep (10.5) exceeds the parent run's max step (9)"
+    assert (status, answer) == (400, {"error": error})
+    assert len(asked) > 1  # its last rows might have been on their way
+    assert (await api.create())["number"] == 2
+
+
+async def test_a_fork_waits_for_its_parents_last_rows(api, monkeypatch):
+    await api.create()
+    status, _, asked = await fork(api, monkeypatch, 9.0, 10.0, wait=60)
+    assert (status, len(asked)) == (200, 2)
+
+
+async def test_a_fork_of_a_fork_asks_for_the_steps_of_the_run_that_holds_them(api, monkeypatch):
+    await api.create()
+    await api.create(forkRunId=1, forkStep=100)
+    status, answer, asked = await fork(api, monkeypatch, 100.0, forkRunId=2, step=50)
+    assert (status, answer["forkedFromRunId"]) == (200, 1)
+    assert asked == [(api.tenant, "wirelab", 1)]
+
+
+async def test_a_fork_under_an_external_id_that_is_there_is_none(api, monkeypatch):
+    await api.create(externalId="x")
+    status, answer, asked = await fork(api, monkeypatch, 1.0, externalId="x")
+    assert (status, answer["resumed"], answer["forkedFromRunId"], asked) == (200, True, None, [])
+
+
+async def test_forks_of_forks_are_followed_ten_hops_up(api, monkeypatch):
+    await api.create()
+    for parent in range(1, 13):
+        await fork(api, monkeypatch, None, forkRunId=parent, step=100 * parent)
+    assert (await fork(api, monkeypatch, None, forkRunId=13, step=50))[1]["forkedFromRunId"] == 3
+
+
 @pytest.mark.parametrize(
     ("given", "status", "error"),
     [
@@ -114,6 +187,10 @@ async def test_a_fork_tells_the_run_that_it_comes_from(api):
         ({"forkRunId": 1}, 400, "forkStep is required when forkRunId is provided"),
         ({"forkRunId": 99, "forkStep": 1}, 400, "Fork parent run not found in this project"),
         ({"runName": "n" * 300}, 422, "runName may have at most 255 characters, and has 300"),
+        ({"projectName": "n" * 256}, 422, "projectName may have at most 255 characters, and has"),
+        ({"externalId": "n" * 256}, 422, "externalId may have at most 255 characters, and has 256"),
+        ({"tags": ["t", "t" * 1_025]}, 422, "tags: a tag may have at most 1024 characters, and"),
+        ({"runName": " "}, 400, "runName must not be empty"),
         ({"config": json.dumps("x" * (16 * 2**20))}, 413, "config may have at most 16777216 bytes"),
         ({"config": json.dumps([0] * 100_002)}, 413, "config may hold at most 100000 values"),
         ({"more": [0] * 110_002}, 413, "the body holds more than 110,000 JSON values"),
