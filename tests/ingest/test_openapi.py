@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -159,3 +160,9 @@ async def test_a_body_that_is_refused_is_refused_as_described(api, document):
         assert str(status) in document["paths"][endpoint.path]["post"]["responses"]
         model = PyError if endpoint.dialect is PY else ApiError
         model.model_validate(answer)
+
+
+def test_the_page_of_the_run_api_names_every_endpoint():
+    page = (Path(__file__).parents[2] / "docs" / "run-api.md").read_text()
+    named = set(re.findall(r"`((?:GET|POST) /[^`?]+)`", page))
+    assert named == {f"{one.method} {one.path}" for one in endpoints()}
