@@ -60,6 +60,28 @@ def parse_block(block: Block) -> list[dict[str, Any]] | None:
     return values if len(values) == len(lines) and set(map(type, values)) == _ALL_OBJECTS else None
 
 
+def parse_whole(body: bytes) -> list[Any] | None:
+    """As `parse_block`, for a body that is all there: a value a line, or None.
+
+    The same array, and the same reasons, without taking the lines apart: every line begins with
+    ``{`` where all newlines but the last are followed by one. Whether the values are objects is the
+    caller's to see.
+    """
+    lines = body.count(b"\n") + (body[-1:] != b"\n")
+    try:
+        if lines == 1:
+            return [_parse(orjson.loads, body)]
+        if body[:1] != b"{" or body.count(b"\n{") != lines - 1:
+            return None
+        text = b"[%b]" % body.replace(b"\n{", b",\n{")
+        if b"[" in body and _TWO_ON_A_LINE.search(text) is not None:
+            return None
+        values: list[Any] = _parse(orjson.loads, text)
+    except orjson.JSONDecodeError:
+        return None
+    return values if len(values) == lines else None
+
+
 def parse_lines(block: Block, refusals: Refusals) -> Iterator[tuple[int, Any]]:
     """Line numbers and values; blank lines are passed over, lines that are not JSON refused."""
     for number, raw in enumerate(block.lines, block.first_line):

@@ -24,14 +24,18 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ingest.answers import RequestRefused
+from ingest.receiving import digest_of_head
 from ingest.request_headers import KEY_HEADER, Addressee, addressee, authorization
 from schema.streams import StreamKind
 
 if TYPE_CHECKING:
     import asyncio
+    import hashlib
 
     from aiohttp.http_parser import RawRequestMessage
     from multidict import CIMultiDictProxy
+
+    from schema.ids import TenantId
 
 HEADS_MAX = 4_096
 """Kept heads, the oldest of which makes room: one or a few for each run that is being logged."""
@@ -52,7 +56,7 @@ _UNFRAMED = frozenset({"transfer-encoding", "expect", "upgrade", "http2-settings
 _NOT_PLAIN = ("Content-Encoding", KEY_HEADER)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class IngestHead:
     """What the head of a plain ingest request says. Its repr shows no key."""
 
@@ -60,6 +64,14 @@ class IngestHead:
     path: str
     authorization: str = field(repr=False)
     to: Addressee
+    digested: tuple[TenantId, hashlib.blake2b] | None = field(default=None, repr=False)
+    """The digest as far as the body, for the tenant that the key had at the last request."""
+
+    def digest(self, tenant: TenantId) -> hashlib.blake2b:
+        """The request's digest, its body still to come; the caller's own."""
+        if self.digested is None or self.digested[0] != tenant:
+            self.digested = tenant, digest_of_head(tenant, self.kind, self.to, is_strict=False)
+        return self.digested[1].copy()
 
 
 class Framed(NamedTuple):

@@ -17,9 +17,6 @@ from ingest.answers import STATUS, RequestRefused, refusal_of
 from ingest.decode import decode_whole
 from ingest.intake import too_slow
 from ingest.lane_answers import refused_answer, stored_answer
-from ingest.lane_heads import PATHS
-from ingest.metrics import key_of
-from ingest.receiving import digest_of_head
 from schema.ids import TenantId
 
 if TYPE_CHECKING:
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
     from ingest.metrics import WorkerMetrics
     from ingest.runs_directory import RunsDirectory
     from ingest.storing import Storing
-
-_ANSWERED = {path: key_of("requests", route=path, status="200") for path in PATHS}
 
 
 class Unusual(Exception):
@@ -108,7 +103,7 @@ class LaneReceiver:
         project = self._runs.known(tenant, to.run_id, to.project)
         if project is None:
             raise Unusual
-        digest = digest_of_head(tenant, kind, to, is_strict=False)
+        digest = head.digest(tenant)
         digest.update(body)
         name = digest.digest()
         if self._storing.is_known(name) or not self._admission.take_small(len(body)):
@@ -132,7 +127,8 @@ class LaneReceiver:
             if isinstance(error, BufferFailure):
                 raise Unusual from error
             raise
-        self._accounting.decoded(tenant, kind, to, decoded, len(body))
+        if decoded.rejected or decoded.unknown_fields or decoded.future_rows:
+            self._accounting.remarks(tenant, kind, to, decoded)
         return None if decoded.chunks else waiting.finish()
 
     def refuse(self, head: IngestHead, refused: RequestRefused) -> bytes:
@@ -160,9 +156,7 @@ class LaneReceiver:
     def finish(self, head: IngestHead, decoded: Decoded, size: int, started: float) -> bytes:
         """The answer of a request whose rows are durable, counted; its memory is free again."""
         self._admission.give_small(size)
-        self._metrics.count_key(_ANSWERED[head.path])
-        self._accounting.served_by("fast")
-        self._accounting.stored(head.kind, decoded.accepted, started)
+        self._accounting.stored_fast(head.kind, decoded.accepted, size, started)
         return stored_answer(decoded, is_last=self.is_draining())
 
     def fail(self, head: IngestHead, size: int, failure: BufferFailure) -> bytes | None:
