@@ -247,6 +247,7 @@ class Supervisor:
 
         What is in the log is delivered all the same, and keys are looked up once it is back.
         """
+        tried = asyncio.Event()
 
         async def prepare() -> None:
             backoff = Backoff()
@@ -255,13 +256,16 @@ class Supervisor:
                     await self._prepare_catalogue()
                 except TaskFailed as error:
                     self._log.error("catalogue_not_prepared", error=str(error))
+                    tried.set()
                     await asyncio.sleep(backoff.next_seconds())
                 else:
+                    tried.set()
                     return
 
-        task = tasks.create_task(prepare())
-        self._later.append(task)
-        await asyncio.wait({task}, timeout=CATALOGUE_WAIT_SECONDS)
+        self._later.append(tasks.create_task(prepare()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CATALOGUE_WAIT_SECONDS):
+                await tried.wait()
 
     async def _until(self, what: str, do: Callable[[], Awaitable[object]]) -> None:
         """Do what a full disk has refused, once it does not."""

@@ -88,5 +88,6 @@ async def test_a_flood_of_unknown_keys_is_refused_and_known_ones_are_served(
             return (await post(client, server, "/ingest/metrics", LINE, Authorization=key))[0]
 
         found = await asyncio.gather(*(one(number) for number in range(1_000)))
-    assert set(found) <= {401, 503}
-    assert found.count(401) >= 100
+    assert set(found) <= {401, 429, 503}
+    assert found.count(401) >= 30
+    assert found.count(429) >= 500  # their address has tried enough keys

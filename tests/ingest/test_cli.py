@@ -81,6 +81,40 @@ def test_keys_expire_and_are_revoked_by_name_prefix_or_id(charon_json, charon):
     assert "charon keys ls" in err
 
 
+def test_a_key_is_rotated_ended_and_shown(charon_json, charon):
+    old = charon_json("keys", "create", "ci", "--scopes", "ingest")
+    new = charon_json("keys", "rotate", "ci", "--overlap", "1h")
+    assert new["key"] != old["key"]
+    assert (new["scopes"], new["rotated_from"]) == (["ingest"], old["id"])
+    assert new["replaces"]["id"] == old["id"]
+    assert charon_json("keys", "expire", old["id"])["state"] == "expired"
+    assert charon_json("keys", "expire", old["id"], "--in", "2h")["state"] == "valid"
+    assert charon_json("keys", "expire", old["id"], "--never")["expires_at"] is None
+    shown = charon_json("keys", "show", old["key"])
+    assert (shown["id"], shown["organisation"]) == (old["id"], "default")
+    status, out, _ = charon("keys", "show", new["id"])
+    assert status == 0
+    assert f"rotated from  {old['id']}" in out
+    assert new["key"] not in out
+    assert [one["name"] for one in charon_json("keys", "ls")] == ["ci", "ci"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["create", "x", "--scopes", "write"], "no scope 'write'"),
+        (["create", "x", "--expires-in", "soon"], "'soon' is no length of time"),
+        (["rotate", "none"], "no such key"),
+        (["show", "none"], "charon keys ls"),
+    ],
+)
+def test_what_cannot_be_done_with_a_key_is_said(charon_json, charon, words, said):
+    charon_json("keys", "create", "other")
+    status, _, err = charon("keys", *words)
+    assert status in {1, 2}
+    assert said in " ".join(err.replace("│", " ").split())
+
+
 def test_with_several_organisations_a_key_says_whose_it_is(charon_json, charon):
     one = charon_json("orgs", "create", "Équipe A")
     charon_json("orgs", "create", "Other", "--slug", "other-one")
