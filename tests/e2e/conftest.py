@@ -38,10 +38,16 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
                 raise
 
 
-@pytest.fixture
-def server(make_server: Callable[..., Server]) -> Server:
-    """One started server with one worker."""
-    return make_server()
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One started server with one worker for all tests of a file; each has runs of its own."""
+    one = Server(tmp_path_factory.mktemp("server") / "data")
+    try:
+        one.start()
+        yield one
+    finally:
+        if one.process is not None:
+            assert one.stop() == 0
 
 
 def clickhouse(server: Server):

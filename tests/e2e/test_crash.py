@@ -2,180 +2,123 @@
 
 Method: writers post numbered requests and note each acknowledged one in a synced file; processes
 are killed in the middle; after a restart every row of every acknowledged request is recomputed and
-compared with the table, raw and FINAL.
+compared with the table, raw and FINAL. All tests kill one server, each with runs of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import os
 import signal
-import struct
 import urllib.error
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from loadtest.oracle import Outcomes, Shape, Writer, audit, noted
-from loadtest.throwaway import wait_for_end
+from loadtest.oracle import Shape
+from loadtest.throwaway import Server, wait_for_end
 from tests.chaos.house import drained
+from tests.chaos.load import Load
 from tests.e2e.conftest import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from loadtest.throwaway import Server
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SHAPE = Shape(lines=5, names=8)
 WRITERS = 6
+RUNS = itertools.count(1, WRITERS)
 
 
-class Load:
-    """Writers that go on until they are told to stop; each has a run and a note of its own."""
-
-    def __init__(self, server: Server, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        self.outcomes = Outcomes()
-        self._notes = [folder / f"acknowledged-{run}" for run in range(1, WRITERS + 1)]
-        self._server = server
-        self._stop = asyncio.Event()
-        self._next = 0
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        self._stop.clear()
-        first = self._next
-        self._next += 100_000
-        self._tasks = [
-            asyncio.create_task(
-                Writer(
-                    *(self._server.url, self._server.key, run, note, SHAPE, self.outcomes)
-                ).write(range(first, first + 100_000), self._stop)
-            )
-            for run, note in enumerate(self._notes, start=1)
-        ]
-
-    async def acknowledged(self, more: int) -> None:
-        """Wait until that many more requests are acknowledged."""
-        wanted = len(self.outcomes.acknowledged) + more
-        async with asyncio.timeout(30):
-            while len(self.outcomes.acknowledged) < wanted:
-                await asyncio.sleep(0.01)
-
-    async def stop(self) -> None:
-        self._stop.set()
-        await asyncio.gather(*self._tasks)
-
-    def audit(self) -> None:
-        """Acknowledged = stored, row by row, each once; and nothing that was not sent."""
-        acknowledged = noted(self._notes)
-        assert acknowledged == set(self.outcomes.acknowledged)
-        assert len(acknowledged) > 50
-        assert not self.outcomes.refused
-        expected = len(acknowledged) * SHAPE.rows
-        eventually(
-            lambda: self._server.count_rows("mlop_metrics") >= expected, 30, f"{expected} rows"
-        )
-        # Rows of requests without an answer may still be on their way.
-        drained(self._server)
-        for final in ("", " FINAL"):
-            result = audit(
-                stored_rows(self._server, final), acknowledged, self.outcomes.unknown, SHAPE
-            )
-            assert result.is_clean, str(result)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Two workers; each test leaves it running."""
+    one = Server(tmp_path_factory.mktemp("crash") / "data", workers=2)
+    one.start()
+    yield one
+    assert one.stop() == 0
 
 
-def stored_rows(server: Server, final: str) -> Counter:
-    rows = server.sql(
-        "SELECT runId, logName, step, toUnixTimestamp64Milli(time), "
-        "hex(reinterpretAsUInt64(value)) "
-        f"FROM mlop_metrics{final}"
-    )
-    return Counter((int(r), n, float(s), int(t), unhex(v)) for r, n, s, t, v in rows)
+@pytest.fixture
+def load(server: Server, tmp_path: Path) -> Iterator[Load]:
+    """Writers whose runs are nobody else's."""
+    one = Load(server, tmp_path / "notes", writers=WRITERS, shape=SHAPE, first_run=next(RUNS))
+    yield one
+    one.stop()
 
 
-def unhex(text: str) -> float:
-    return struct.unpack(">d", int(text, 16).to_bytes(8))[0]
+def audit(server: Server, load: Load) -> None:
+    """Acknowledged = stored, row by row, each once; and nothing that was not sent."""
+    eventually(lambda: _answers(server), 60, "an engine that answers")
+    drained(server)
+    load.audit(server.sql, requests_min=50)
 
 
-@pytest.mark.slow
-async def test_killing_everything_three_times_in_a_row_loses_nothing(
-    make_server: Callable[..., Server], tmp_path: Path
-) -> None:
-    server = make_server(workers=2)
-    load = Load(server, tmp_path / "notes")
+def test_killing_everything_three_times_in_a_row_loses_nothing(server: Server, load: Load) -> None:
     for _ in range(3):
         load.start()
-        await load.acknowledged(60)
-        await asyncio.to_thread(server.kill_tree)
-        await load.stop()
-        await asyncio.to_thread(server.start)
-        await asyncio.to_thread(load.audit)
+        load.acknowledged(60)
+        server.kill_tree()
+        load.stop()
+        server.start(is_ready=False)
+        audit(server, load)
 
 
-@pytest.mark.slow
-async def test_killing_the_supervisor_alone_three_times_leaves_no_orphan_and_loses_nothing(
-    make_server: Callable[..., Server], tmp_path: Path
+def test_killing_the_supervisor_alone_three_times_leaves_no_orphan_and_loses_nothing(
+    server: Server, load: Load
 ) -> None:
-    server = make_server(workers=2)
-    load = Load(server, tmp_path / "notes")
     for _ in range(3):
         load.start()
-        await load.acknowledged(60)
+        load.acknowledged(60)
         orphans = [*server.worker_pids(), server.engine_pid()]
-        await asyncio.to_thread(server.kill_supervisor)
+        server.kill_supervisor()
         for pid in orphans:
-            await asyncio.to_thread(wait_for_end, pid)
-        await load.stop()
-        await asyncio.to_thread(server.start)
-        await asyncio.to_thread(load.audit)
+            wait_for_end(pid)
+        load.stop()
+        server.start(is_ready=False)
+        audit(server, load)
 
 
-@pytest.mark.slow
-async def test_a_killed_engine_fails_no_request_and_gets_everything_after_its_restart(
-    make_server: Callable[..., Server], tmp_path: Path
+def test_a_killed_engine_fails_no_request_and_gets_everything_after_its_restart(
+    server: Server, load: Load
 ) -> None:
-    server = make_server()
-    load = Load(server, tmp_path / "notes")
+    eventually(lambda: len(server.worker_pids()) == 2, 30, "two workers")
     load.start()
     for _ in range(2):
-        await load.acknowledged(60)
+        load.acknowledged(60)
         engine = server.engine_pid()
         os.kill(engine, signal.SIGKILL)
-        await load.acknowledged(200)
-        await asyncio.to_thread(_other_engine, server, engine)
-    await load.stop()
+        load.acknowledged(200)
+        eventually(lambda engine=engine: _engine(server) not in {None, engine}, 30, "another")
+        eventually(lambda: _answers(server), 30, "an engine that answers")
+    load.stop()
     assert not load.outcomes.unknown
-    await asyncio.to_thread(load.audit)
+    audit(server, load)
 
 
-@pytest.mark.slow
-async def test_a_killed_worker_is_replaced_and_loses_nothing(
-    make_server: Callable[..., Server], tmp_path: Path
-) -> None:
-    server = make_server(workers=2)
-    load = Load(server, tmp_path / "notes")
+def test_a_killed_worker_is_replaced_and_loses_nothing(server: Server, load: Load) -> None:
     load.start()
     for _ in range(3):
-        await load.acknowledged(60)
+        load.acknowledged(60)
         before = server.worker_pids()
         os.kill(before[0], signal.SIGKILL)
-        await load.acknowledged(60)
-    await load.stop()
-    await asyncio.to_thread(load.audit)
+        eventually(lambda before=before: _is_replaced(server, before[0]), 30, "another worker")
+        load.acknowledged(60)
+    load.stop()
+    audit(server, load)
 
 
-def _other_engine(server: Server, former: int) -> None:
-    eventually(lambda: _engine(server) not in {None, former}, 30, "another engine")
-    eventually(lambda: _answers(server), 30, "an engine that answers")
+def _is_replaced(server: Server, pid: int) -> bool:
+    pids = server.worker_pids()
+    return pid not in pids and len(pids) == server.workers
 
 
 def _answers(server: Server) -> bool:
     try:
         return server.count_rows("mlop_metrics") >= 0
-    except urllib.error.URLError:
+    except (OSError, urllib.error.URLError, ValueError):
         return False
 
 
