@@ -1,7 +1,8 @@
 """``python -m tests.cluster``: the cluster of `deploy/`, natively, through its events for minutes.
 
-Each round is a rolling restart, a crash of Postgres, a replica that comes and goes, and a kill -9;
-a line tells of each. It ends with the audit, and with 1 when a promise was not kept.
+Each round is a rolling restart, a crash of Postgres, a replica that comes and goes, a kill -9, and
+one that is lost while ClickHouse is away; a line tells of each. It ends with the audit, and with 1
+when a promise was not kept.
 """
 
 from __future__ import annotations
@@ -52,12 +53,18 @@ def main() -> int:
 
 
 def _round(number: int, cluster: Cluster, clients: Clients) -> None:
-    name = f"charon-{1 + number % 2}"
+    first, second = cluster.replicas
     happenings: list[tuple[str, Callable[[], object]]] = [
         ("rolling restart", lambda: events.roll(cluster, clients)),
         ("crash of Postgres", lambda: events.restart_postgres(cluster, clients)),
         ("third replica comes and goes", lambda: events.scale(cluster, clients)),
-        (f"kill -9 of {name}", lambda: events.kill_one(cluster, clients, name)),
+        (f"kill -9 of {first}", lambda: events.kill_one(cluster, clients, first)),
+        (
+            "replica lost, ClickHouse away",
+            lambda: events.lose_one(
+                cluster, clients, first, heir=second, successor=f"charon-{number + 2}"
+            ),
+        ),
     ]
     for what, happen in happenings:
         before, begun = len(clients.record.acknowledged), time.monotonic()

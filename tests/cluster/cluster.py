@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 USER = "replicas"
+KEY_FAILURES_MAX = 10
 
 
 class Engine:
@@ -30,23 +32,33 @@ class Engine:
 
     def __init__(self, directory: Path) -> None:
         self.password = secrets.token_urlsafe(16)
-        with directory.with_suffix(".log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*COMMAND, "clickhouse", "--json", "--port", "0", "--data-dir", directory],
+        self.url = ""
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait for its ready line; on the port that it had, from the second on."""
+        port = self.url.rpartition(":")[2] or "0"
+        log_path = self._directory.with_suffix(".log")
+        with log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*COMMAND, "clickhouse", "--json", "--port", port, "--data-dir", self._directory],
                 env=environment(clickhouse_user=USER, clickhouse_password=self.password),
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, directory.with_suffix(".log").read_text()
-        self.url: str = json.loads(line)["url"]
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, log_path.read_text()
+        self.url = json.loads(line)["url"]
 
-    def stop(self) -> int:
-        """SIGTERM; the exit status."""
-        self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=30)
-        return self.process.returncode
+    def stop(self) -> None:
+        """SIGTERM; it ends well."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.communicate(timeout=30)
+            assert self._process.returncode == 0
+            self._process = None
 
 
 class Cluster:
@@ -56,7 +68,7 @@ class Cluster:
         self, directory: Path, engine: Engine, postgres: PostgresServer, database_url: str
     ) -> None:
         self._directory = directory
-        self._engine = engine
+        self.engine = engine
         self.postgres = postgres
         self._settings = {
             "clickhouse_url": engine.url,
@@ -64,6 +76,8 @@ class Cluster:
             "clickhouse_password": engine.password,
             "database_url": database_url,
             "batch_age_seconds_max": "0.2",
+            "trusted_proxies": "127.0.0.1",
+            "key_failures_per_minute_max": str(KEY_FAILURES_MAX),
         }
         self.nginx = Nginx()
         self.replicas: dict[str, Server] = {}
@@ -79,6 +93,7 @@ class Cluster:
             postgres = undo.enter_context(PostgresServer.running())
             database_url = undo.enter_context(postgres.database())
             engine = Engine(directory / "clickhouse")
+            engine.start()
             undo.callback(engine.stop)
             cluster = cls(directory, engine, postgres, database_url)
             cluster._settings["drain_delay_seconds"] = str(drain_delay_seconds)
@@ -98,11 +113,11 @@ class Cluster:
                     print(f"--- end of {name}\n{text}")
                 raise
 
-    def add(self, name: str, *, workers: int = 1) -> Server:
+    def add(self, name: str, *, workers: int = 1, is_ready: bool = True) -> Server:
         """Start a replica that nginx does not know yet."""
         server = Server(self._directory / name, dict(self._settings), workers, key=self.key)
         self.replicas[name] = server
-        server.start()
+        server.start(is_ready=is_ready)
         return server
 
     def route(self, *names: str) -> None:
@@ -120,6 +135,16 @@ class Cluster:
                 assert table["pending"] is None, shard
         assert pending(server) == 0
         del self.replicas[name]
+        shutil.rmtree(server.data_dir)
+
+    def lose(self, name: str, heir: str) -> None:
+        """A machine that is gone, and whose disk is not: another one's server gets its shards."""
+        server = self.replicas.pop(name)
+        server.kill_tree()
+        assert pending(server) > 0, "the log of the lost one holds what nobody else has"
+        shards = list((server.data_dir / "log").iterdir())
+        for shard in shards:
+            shard.rename(self.replicas[heir].data_dir / "log" / shard.name)
         shutil.rmtree(server.data_dir)
 
     def migrate(self) -> Any:
@@ -140,14 +165,12 @@ class Cluster:
 
     def ask(self, query: str) -> list[list]:
         """Rows of a query, asked of the engine itself."""
-        import urllib.request
-
         request = urllib.request.Request(
-            self._engine.url,
+            self.engine.url,
             data=f"{query} FORMAT JSONCompact".encode(),
             headers={
                 "X-ClickHouse-User": USER,
-                "X-ClickHouse-Key": self._engine.password,
+                "X-ClickHouse-Key": self.engine.password,
                 "X-ClickHouse-Database": "charon",
             },
         )

@@ -13,7 +13,7 @@ from loadtest.oracle import RequestNumber, body_of
 from tests.chaos.house import get
 from tests.chaos.load import eventually
 from tests.cluster.clients import SHAPE
-from tests.cluster.cluster import becomes
+from tests.cluster.cluster import KEY_FAILURES_MAX, becomes
 
 if TYPE_CHECKING:
     from loadtest.throwaway import Server
@@ -32,7 +32,7 @@ def kill_one(cluster: Cluster, clients: Clients, name: str) -> None:
     server.kill_tree()
     clients.answered(SOME)
     server.start()
-    clients.answered(SOME)
+    _gets_requests(server)
 
 
 def restart_postgres(cluster: Cluster, clients: Clients) -> None:
@@ -61,6 +61,40 @@ def restart_postgres(cluster: Cluster, clients: Clients) -> None:
     clients.answered(SOME)
 
 
+def lose_one(cluster: Cluster, clients: Clients, name: str, *, heir: str, successor: str) -> None:
+    """ClickHouse is away; a replica dies with rows in its log, and never starts again.
+
+    Its shards go to another replica, a new one takes its place, and ClickHouse comes back.
+    """
+    cluster.engine.stop()
+    clients.answered(SOME)
+    for server in cluster.replicas.values():
+        _says(server, b'"clickhouse":{"status":"down"}')
+    cluster.lose(name, heir)
+    clients.answered(SOME)
+    cluster.add(successor, is_ready=False)
+    cluster.route(*cluster.replicas)
+    clients.answered(SOME)
+    cluster.engine.start()
+    for server in cluster.replicas.values():
+        eventually(server.is_ok, 30, "readiness that is ok again")
+    clients.answered(SOME)
+
+
+def guess_keys(cluster: Cluster, address: str) -> list[int]:
+    """Statuses of requests with keys that are none, sent from an address through nginx."""
+    statuses = []
+    for number in range(6 * KEY_FAILURES_MAX):
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", cluster.nginx.port, timeout=10, source_address=(address, 0)
+        )
+        try:
+            statuses.append(_post(connection, f"mlps_{number:024}", number)[0])
+        finally:
+            connection.close()
+    return statuses
+
+
 @dataclass(frozen=True)
 class Stop:
     """What a replica did between SIGTERM and its end, seen without the balancer."""
@@ -82,7 +116,7 @@ def roll(cluster: Cluster, clients: Clients) -> list[Stop]:
         clients.answered(SOME)
         server.start()
         becomes(server, 200)
-        clients.answered(SOME)
+        _gets_requests(server)
     return stops
 
 
@@ -90,9 +124,8 @@ def scale(cluster: Cluster, clients: Clients) -> None:
     """A third replica comes, serves, and goes for good with its log delivered."""
     names = list(cluster.replicas)
     server = cluster.add("charon-more")
-    before = _accepted(server)
     cluster.route(*names, "charon-more")
-    eventually(lambda: _accepted(server) > before, 30, "requests at the new replica")
+    _gets_requests(server)
     clients.answered(SOME)
     cluster.route(*names)
     cluster.remove("charon-more")
@@ -136,21 +169,43 @@ def _post_anew(port: int, key: str, number: int) -> tuple[int, bool]:
     """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
-        connection.request(
-            "POST",
-            "/ingest/metrics",
-            body=body_of(PROBE_RUN, RequestNumber(number), SHAPE),
-            headers={
-                "Authorization": f"Bearer {key}",
-                "X-Project-Name": "probe",
-                "X-Run-Id": str(PROBE_RUN),
-            },
-        )
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status, answer.will_close
+        return _post(connection, key, number)
     finally:
         connection.close()
+
+
+def _post(connection: http.client.HTTPConnection, key: str, number: int) -> tuple[int, bool]:
+    connection.request(
+        "POST",
+        "/ingest/metrics",
+        body=body_of(PROBE_RUN, RequestNumber(number), SHAPE),
+        headers={
+            "Authorization": f"Bearer {key}",
+            "X-Project-Name": "probe",
+            "X-Run-Id": str(PROBE_RUN),
+        },
+    )
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status, answer.will_close
+
+
+def _says(server: Server, what: bytes) -> None:
+    """Readiness comes to say this of a dependency, is 200 all the same, and shows no address."""
+    eventually(
+        lambda: what in get(server.url, "/health/ready")[1], 30, f"readiness that says {what!r}"
+    )
+    status, body = get(server.url, "/health/ready")
+    assert status == 200, body
+    for told in (b"://", b"Traceback", b"127.0.0.1"):
+        assert told not in body, body
+    assert get(server.url, "/health")[0] == 200
+
+
+def _gets_requests(server: Server) -> None:
+    """The balancer sends it some, so it knows that the replica is there."""
+    before = _accepted(server)
+    eventually(lambda: _accepted(server) > before, 30, "requests at a replica that is there")
 
 
 def _accepted(server: Server) -> float:
