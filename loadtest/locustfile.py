@@ -146,7 +146,8 @@ def on_spawning_complete(**_: Any) -> None:  # noqa: ANN401 - locust's
 
 def on_report(data: dict[str, Any], **_: Any) -> None:  # noqa: ANN401 - locust's
     """A worker tells what it recorded since it last did."""
-    data["recorded"] = here.recording.taken()
+    # Before the plan came there is nothing, and CPU would count from before the fork.
+    data["recorded"] = here.recording.taken() if here.plan is not None else None
     data["is_done"] = here.go.is_set() and here.is_done()
 
 
@@ -155,7 +156,8 @@ _done_workers: set[str] = set()
 
 def on_worker_report(client_id: str, data: dict[str, Any], **_: Any) -> None:  # noqa: ANN401
     """The master adds it up."""
-    here.merged.merge(data["recorded"])
+    if data["recorded"] is not None:
+        here.merged.merge(data["recorded"])
     if data["is_done"]:
         _done_workers.add(client_id)
 
