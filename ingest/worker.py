@@ -43,6 +43,13 @@ STEP_SECONDS_MAX = 5.0
 ORPHAN_GRACE_SECONDS = 5.0
 """Without a supervisor nobody waits for the flush: the log keeps the rows."""
 RESTART_SECONDS = 1.0
+SWITCH_SECONDS = 0.0002
+"""After so long a thread that computes (a block is built) lets the event loop have its turn.
+
+The default of 5 ms is waited for at each wake-up, so several times a request: while blocks were
+built without a pause, P95 of a request's three wake-ups was 20 ms, and is 8 with this, at the same
+rows a second.
+"""
 
 log = structlog.get_logger()
 
@@ -193,6 +200,7 @@ def main() -> None:
     if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
         # The parser in Python has a history of taking conflicting framing (request smuggling).
         log.warning("http_parser_in_python", advice="install aiohttp with its compiled parser")
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         sys.exit(runner.run(Worker(config, lifeline).run()))
 
