@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ingest.admission import Reservation
-    from ingest.lane_heads import Heads, IngestHead
+    from ingest.lane_heads import BeatHead, Heads, IngestHead
     from ingest.lane_receiving import LaneReceiver
 
 SERVED_BYTES_MAX = 256 * 2**10
@@ -92,7 +92,7 @@ class Lane:
         self._kept = b""
         self._is_paused = False
         self._request = b""
-        self._head: IngestHead | None = None
+        self._head: IngestHead | BeatHead | None = None
         self._body_at = 0
         self._missing = 0
         """Bytes of the request under way that have not come yet."""

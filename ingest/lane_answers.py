@@ -51,6 +51,11 @@ def stored_answer(decoded: Decoded, *, is_last: bool) -> bytes:
     return answer
 
 
+def plain_answer(body: bytes, *, is_last: bool) -> bytes:
+    """A 200 with JSON."""
+    return _answer(200, body, "", is_last=is_last)
+
+
 def refused_answer(refused: RequestRefused, *, is_last: bool) -> bytes:
     """The answer of a request that is not served."""
     body = error_body(refused.code, refused.message, refused.details)

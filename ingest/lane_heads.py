@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 HEADS_MAX = 4_096
 """Kept heads, the oldest of which makes room: one or a few for each run that is being logged."""
+BEAT_HEADS_MAX = 16_384
+"""Of heartbeats: about 700 B each."""
 HEAD_BYTES_MAX = 2_048
 """Of a head that is kept. A longer one is parsed each time."""
 HEADERS_MAX = 64
@@ -49,6 +51,8 @@ PATHS = {
     "/ingest/logs": StreamKind.LOGS,
     "/ingest/data": StreamKind.DATA,
 }
+
+BEAT_PATH = "/api/runs/trigger"
 
 _LENGTH = re.compile(rb"\r\nContent-Length: ?(0|[1-9][0-9]{0,9})\r\n", re.IGNORECASE)
 _FOLDED = re.compile(rb"\n[ \t]")
@@ -74,6 +78,14 @@ class IngestHead:
         return self.digested[1].copy()
 
 
+@dataclass(frozen=True, slots=True)
+class BeatHead:
+    """What the head of a plain heartbeat says: all but its run. Its repr shows no key."""
+
+    path: str
+    authorization: str = field(repr=False)
+
+
 class Framed(NamedTuple):
     """A request whose end is known: its body has so many bytes.
 
@@ -82,7 +94,7 @@ class Framed(NamedTuple):
     """
 
     length: int
-    ingest: IngestHead | None
+    ingest: IngestHead | BeatHead | None
 
 
 class Heads:
@@ -91,11 +103,14 @@ class Heads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._protocol = BaseProtocol(loop)
-        self._known: dict[bytes, IngestHead] = {}
+        self._known: dict[bytes, IngestHead | BeatHead] = {}
+        self._beats: dict[bytes, IngestHead | BeatHead] = {}
+        """Apart, since there is one for each run, and thousands only beat: they drive no head of
+        ingest out."""
 
     def __len__(self) -> int:
         """Heads kept."""
-        return len(self._known)
+        return len(self._known) + len(self._beats)
 
     def find(self, head: bytes) -> Framed | None:
         """What a head says; None where only aiohttp can tell where its request ends.
@@ -109,16 +124,20 @@ class Heads:
             return None if message is None else Framed(0, None)
         start, end = number.span(1)
         key = head[:start] + head[end:]
-        ingest = self._known.get(key)
+        ingest = self._known.get(key) or self._beats.get(key)
         if ingest is None:
             message = self._parse(b"%b0%b" % (head[:start], head[end:]), length="0")
             if message is None:
                 return None
             ingest = _ingest_head(message)
             if ingest is not None and len(head) <= HEAD_BYTES_MAX:
-                self._known[key] = ingest
-                if len(self._known) > HEADS_MAX:
-                    del self._known[next(iter(self._known))]
+                is_beat = isinstance(ingest, BeatHead)
+                kept, kept_max = (
+                    (self._beats, BEAT_HEADS_MAX) if is_beat else (self._known, HEADS_MAX)
+                )
+                kept[key] = ingest
+                if len(kept) > kept_max:
+                    del kept[next(iter(kept))]
         return Framed(int(number[1]), ingest)
 
     def _parse(self, head: bytes, *, length: str | None) -> RawRequestMessage | None:
@@ -156,19 +175,24 @@ class Heads:
         return message if is_simple else None
 
 
-def _ingest_head(message: RawRequestMessage) -> IngestHead | None:
+def _ingest_head(message: RawRequestMessage) -> IngestHead | BeatHead | None:
     """For the fast lane, where nothing about the request is unusual; None for all else."""
-    kind = PATHS.get(message.path)
-    headers = message.headers
-    if kind is None or message.method != "POST" or any(name in headers for name in _NOT_PLAIN):
+    path, headers = message.path, message.headers
+    kind, is_beat = PATHS.get(path), path == BEAT_PATH
+    if kind is None and not is_beat:
+        return None
+    if message.method != "POST" or any(name in headers for name in _NOT_PLAIN):
         return None
     if not _are_single(headers):
         return None
     try:
-        key, to = authorization(headers), addressee(headers)
+        key = authorization(headers)
+        if kind is None:
+            return None if key is None else BeatHead(path, key)
+        to = addressee(headers)
     except RequestRefused:
         return None
-    return None if key is None else IngestHead(kind, message.path, key, to)
+    return None if key is None else IngestHead(kind, path, key, to)
 
 
 def _are_single(headers: CIMultiDictProxy[str]) -> bool:

@@ -17,6 +17,7 @@ from ingest.answers import STATUS, RequestRefused, refusal_of
 from ingest.decode import decode_whole
 from ingest.intake import too_slow
 from ingest.lane_answers import refused_answer, stored_answer
+from ingest.lane_heads import BeatHead
 from schema.ids import TenantId
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ingest.admission import Admission, Reservation
     from ingest.auth import Authenticator
     from ingest.decode import Decoded, ShapeCache
+    from ingest.lane_beats import LaneBeats
     from ingest.lane_heads import IngestHead
     from ingest.metrics import WorkerMetrics
     from ingest.runs_directory import RunsDirectory
@@ -52,6 +54,7 @@ class LaneReceiver:
     Args:
         is_draining: whether answers have to end their connections.
         body_seconds_max: for a body to arrive.
+        beats: answers heartbeats; None: aiohttp does.
     """
 
     def __init__(
@@ -66,8 +69,10 @@ class LaneReceiver:
         metrics: WorkerMetrics,
         is_draining: Callable[[], bool],
         body_seconds_max: float,
+        beats: LaneBeats | None = None,
     ) -> None:
         self._auth = auth
+        self._beats = beats
         self._runs = runs
         self._admission = admission
         self._storing = storing
@@ -77,7 +82,7 @@ class LaneReceiver:
         self.is_draining = is_draining
         self.body_seconds_max = body_seconds_max
 
-    def take(self, head: IngestHead, body: bytes, asker: Asker) -> bytes | None:
+    def take(self, head: IngestHead | BeatHead, body: bytes, asker: Asker) -> bytes | None:
         """Serve one request.
 
         Args:
@@ -92,6 +97,11 @@ class LaneReceiver:
 
         Durability: every accepted row survives kill -9 once there is an answer that says 200.
         """
+        if isinstance(head, BeatHead):
+            beat = None if self._beats is None else self._beats.take(head, body)
+            if beat is None:
+                raise Unusual
+            return beat
         started = time.perf_counter()
         try:
             record = self._auth.known(head.authorization)
@@ -131,7 +141,7 @@ class LaneReceiver:
             self._accounting.remarks(tenant, kind, to, decoded)
         return None if decoded.chunks else waiting.finish()
 
-    def refuse(self, head: IngestHead, refused: RequestRefused) -> bytes:
+    def refuse(self, head: IngestHead | BeatHead, refused: RequestRefused) -> bytes:
         """The answer of a request that is refused as a whole, counted."""
         self._metrics.count("requests_refused", code=refused.code.value)
         self._metrics.count("requests", route=head.path, status=str(STATUS[refused.code]))
@@ -148,7 +158,7 @@ class LaneReceiver:
         """It is there, or will not come."""
         self._admission.unwatch(reservation)
 
-    def too_slow(self, head: IngestHead, reservation: Reservation) -> bytes:
+    def too_slow(self, head: IngestHead | BeatHead, reservation: Reservation) -> bytes:
         """The answer of a request whose body did not come in time."""
         refused = too_slow(self.body_seconds_max, is_given_up=reservation.is_given_up)
         return self.refuse(head, refused)

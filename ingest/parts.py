@@ -28,6 +28,7 @@ from ingest.beside_pluto import NoRuns, absent_routes
 from ingest.decode import ShapeCache
 from ingest.health import Health
 from ingest.heartbeats import NOTE_SECONDS, HeartbeatBoard
+from ingest.lane_beats import LaneBeats
 from ingest.lane_receiving import LaneReceiver
 from ingest.layout import Layout
 from ingest.metrics import WorkerMetrics
@@ -213,6 +214,12 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
         metrics=metrics,
         is_draining=lambda: health.is_draining,
         body_seconds_max=settings.body_seconds_max,
+        beats=LaneBeats(
+            auth=auth,
+            heartbeats=heartbeats,
+            metrics=metrics,
+            is_draining=lambda: health.is_draining,
+        ),
     )
     tasks = {"auth": auth.run, "health": health.run, "status": status.run}
     if is_whole:

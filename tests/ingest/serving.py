@@ -21,11 +21,13 @@ from ingest.auth import Authenticator
 from ingest.connection import ConnectionFactory, ConnectionLimits
 from ingest.decode import ShapeCache
 from ingest.health import Health
+from ingest.lane_beats import LaneBeats
 from ingest.lane_receiving import LaneReceiver
 from ingest.metrics import WorkerMetrics
 from ingest.receiving import Receiver
 from ingest.refused_ring import RefusedRing
 from ingest.runs_directory import RunsDirectory
+from ingest.settings import Settings
 from ingest.status import StatusBoard
 from ingest.storing import IdempotencyKeys, Storing
 from tests.fakes.buffer import MemoryBuffer
@@ -33,6 +35,8 @@ from tests.fakes.buffer import MemoryBuffer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from pathlib import Path
+
+    from ingest.heartbeats import HeartbeatBoard
 
 KEY = "mlps_abcdefghijklmnopqrstuvwx"
 TENANT = "org-1"
@@ -202,6 +206,7 @@ async def serving(
     reader: Any = None,
     buffer: Any = None,
     fast_lane: bool = True,
+    heartbeats: HeartbeatBoard | None = None,
 ) -> AsyncIterator[Serving]:
     metrics, keys, runs = WorkerMetrics(), DictKeys(), DictRuns()
     buffer = MemoryBuffer() if buffer is None else buffer
@@ -234,6 +239,9 @@ async def serving(
     app[appkeys.RUNS] = directory_of_runs
     app[appkeys.ADMISSION] = admission
     app[appkeys.READER] = reader
+    if heartbeats is not None:
+        app[appkeys.HEARTBEATS] = heartbeats
+        app[appkeys.SETTINGS] = Settings(data_dir=directory)
     accounting, shapes = Accounting(metrics, refused), ShapeCache()
     storing = Storing(
         buffer,
@@ -271,6 +279,14 @@ async def serving(
             metrics=metrics,
             is_draining=lambda: health.is_draining,
             body_seconds_max=body_seconds_max,
+            beats=None
+            if heartbeats is None
+            else LaneBeats(
+                auth=auth,
+                heartbeats=heartbeats,
+                metrics=metrics,
+                is_draining=lambda: health.is_draining,
+            ),
         ),
     )
     loop = asyncio.get_running_loop()
