@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 from xml.sax.saxutils import escape
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG_FILE: Final = "charon-engine.xml"
 USERS_FILE: Final = "charon-users.xml"
@@ -61,9 +59,47 @@ class EngineLimits:
 
 def limits_of_this_machine() -> EngineLimits:
     """Half of the memory, at most 4 GiB, for the whole engine; two thirds of that for one query."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    total = min(4 * 2**30, physical // 2)
+    total = min(4 * 2**30, memory_bytes() // 2)
     return EngineLimits(memory_bytes_max=total, query_memory_bytes_max=total * 2 // 3)
+
+
+def memory_bytes(
+    own: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")
+) -> int:
+    """The machine's memory, or less where a container or a service manager allows less.
+
+    Args:
+        own: names the process's control group.
+        groups: where control groups are mounted; both versions are read.
+    """
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return found[0]
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, name = groups, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = groups / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # Inside a container the path may be the host's, and its own group the top that it sees.
+        group = top / path.lstrip("/")
+        for place in (group, *group.parents):
+            if place == top or top in place.parents:
+                found += _limit(place / name)
+    return min(found)
+
+
+def _limit(file: Path) -> list[int]:
+    """What it allows; nothing for no limit (`max`) and for no file."""
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return []
+    return [int(text)] if text.isdecimal() and int(text) else []
 
 
 def write_config(path: Path, limits: EngineLimits) -> Path:
