@@ -55,6 +55,11 @@ class MemoryBuffer:
     def chunks(self) -> list[Chunks]:
         return [chunks for submission in self.submissions for chunks in submission.chunks]
 
+    def forget(self) -> None:
+        """As new: nothing is stored or known."""
+        self.submissions.clear()
+        self._settled.clear()
+
     def fill(self) -> None:
         self.failure = LogFull("full", retry_after_seconds=3)
         self._room.clear()

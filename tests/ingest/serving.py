@@ -163,6 +163,13 @@ class Serving:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
+    def app_connections(self) -> list[Any]:
+        """The server's own side of each connection."""
+        return list(self.factory._server.connections)
+
+    def app_auth(self) -> Authenticator:
+        return self.app[appkeys.AUTH]
+
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.counters.get((name, tuple(labels.items())), 0.0)
 

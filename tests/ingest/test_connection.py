@@ -17,10 +17,10 @@ HEADERS = (
 )
 
 
-@pytest.fixture
-async def server(tmp_path):
+@pytest.fixture(params=[True, False], ids=["fast", "aiohttp"])
+async def server(request, tmp_path):
     limits = ConnectionLimits(header_seconds_max=0.3, idle_seconds_max=0.8, connections_max=50)
-    async with serving(tmp_path, limits=limits) as running:
+    async with serving(tmp_path, limits=limits, fast_lane=request.param) as running:
         yield running
 
 

@@ -15,9 +15,9 @@ LENGTH = b"Content-Length: %d\r\n" % len(LINE)
 CLOSE = b"Connection: close\r\n"
 
 
-@pytest.fixture
-async def server(tmp_path):
-    async with serving(tmp_path) as running:
+@pytest.fixture(params=[True, False], ids=["fast", "aiohttp"])
+async def server(request, tmp_path):
+    async with serving(tmp_path, fast_lane=request.param) as running:
         yield running
 
 

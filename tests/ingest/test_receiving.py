@@ -20,9 +20,9 @@ LOG_LINE = b'{"time":1764423221123,"message":"hello","lineNumber":1,"logType":"I
 DATA_LINE = b'{"time":1764423221123,"data":"{}","dataType":"HISTOGRAM","logName":"h","step":1}\n'
 
 
-@pytest.fixture
-async def server(tmp_path):
-    async with serving(tmp_path) as running:
+@pytest.fixture(params=[True, False], ids=["fast", "aiohttp"])
+async def server(request, tmp_path):
+    async with serving(tmp_path, fast_lane=request.param) as running:
         yield running
 
 
