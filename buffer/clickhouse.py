@@ -228,15 +228,18 @@ def _sink_error(failure: ClickHouseFailure | TransportFailure) -> SinkError:
 
 async def _pieces(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
     """The block in writes of about `PIECE_BYTES_MAX`: small pieces joined, large ones cut."""
-    joined = bytearray()
+    small: list[bytes] = []
+    size = 0
     for piece in pieces:
-        if len(joined) + len(piece) <= PIECE_BYTES_MAX:
-            joined += piece
+        if small and size + len(piece) > PIECE_BYTES_MAX:
+            yield b"".join(small)
+            small.clear()
+            size = 0
+        if len(piece) <= PIECE_BYTES_MAX:
+            small.append(piece)
+            size += len(piece)
             continue
-        if joined:
-            yield bytes(joined)
-            joined.clear()
         for offset in range(0, len(piece), PIECE_BYTES_MAX):
             yield piece[offset : offset + PIECE_BYTES_MAX]
-    if joined:
-        yield bytes(joined)
+    if small:
+        yield b"".join(small)
