@@ -1,54 +1,12 @@
 from __future__ import annotations
 
-import asyncio
-import json
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 from sqlalchemy import text
 
 from catalog import Catalog, Unavailable, sqlite_url
 from catalog.addresses import parse_url
-
-WRITER = """
-import asyncio, json, sys
-from catalog import Catalog
-from catalog.run_creation import NewRun
-
-async def main(url, tenant, count):
-    catalog = await Catalog.open(url)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    made = []
-    for _ in range(count):
-        run = (await catalog.runs.create(tenant, NewRun(name="r", project="shared"))).run
-        made.append([run.id, run.number])
-    print(json.dumps(made), flush=True)
-    await catalog.close()
-
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
-"""
-
-
-async def test_two_processes_creating_runs_never_share_an_id_or_a_number(tenant):
-    each = 40
-    url = tenant.catalog.database.url.render_as_string(hide_password=False)
-    arguments = [sys.executable, "-c", WRITER, url, tenant.id, str(each)]
-    pipe = subprocess.PIPE
-    writers = [subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True) for _ in range(2)]
-    for writer in writers:
-        assert await asyncio.to_thread(writer.stdout.readline) == "ready\n"
-    outputs = await asyncio.gather(
-        *(asyncio.to_thread(writer.communicate, "go\n") for writer in writers)
-    )
-    made = [json.loads(output) for output, _ in outputs]
-    for runs in made:
-        assert runs == sorted(runs)
-    numbers = sorted(number for runs in made for _, number in runs)
-    assert numbers == list(range(1, 2 * each + 1))
-    assert len({run_id for runs in made for run_id, _ in runs}) == 2 * each
 
 
 async def test_a_writer_that_fails_leaves_nothing_behind(tenant, new_run):

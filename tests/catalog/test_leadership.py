@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncpg
 import pytest
 
 from catalog.errors import Unavailable
 from catalog.leadership import REAPER_LOCK, leading
+from catalog.postgres import connect
 
 
-async def test_of_two_that_try_at_once_one_leads_and_then_the_other_may(url, catalog):
+async def test_of_two_that_try_at_once_one_leads_and_then_the_other_may(catalog):
     address = catalog.database.url
     async with leading(address, REAPER_LOCK) as first, leading(address, REAPER_LOCK) as second:
         assert (first, second) == (True, catalog.database.is_sqlite)
@@ -17,11 +17,11 @@ async def test_of_two_that_try_at_once_one_leads_and_then_the_other_may(url, cat
         assert (again, other) == (True, True)
 
 
-async def test_a_lost_connection_gives_the_lock_free(url, catalog):
+async def test_a_lost_connection_gives_the_lock_free(catalog):
     if catalog.database.is_sqlite:
         pytest.skip("SQLite has one server, and no lock")
     address = catalog.database.url
-    admin = await asyncpg.connect(url)
+    admin = await connect(address)
     async with leading(address, REAPER_LOCK) as first:
         assert first
         await admin.execute(

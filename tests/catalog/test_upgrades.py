@@ -5,7 +5,6 @@ import stat
 import subprocess
 import sys
 
-import asyncpg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -13,6 +12,7 @@ from sqlalchemy import select, text
 
 from catalog import Catalog, upgrades
 from catalog.errors import NewerDatabase, Unavailable
+from catalog.postgres import connect
 from catalog.tables import api_keys, metadata
 from catalog.upgrades import VERSION_TABLE, head
 
@@ -35,11 +35,14 @@ async def test_upgrades_at_once_apply_each_revision_once(url):
         await catalog.close()
 
 
-async def test_a_newer_database_is_refused_and_left_alone(catalog):
+async def test_a_newer_database_is_refused_and_left_alone(url):
+    catalog = await Catalog.open(url)
+    await catalog.upgrade()
     async with catalog.database.write() as connection:
         await connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(NewerDatabase, match=r"'9999'.*newer Charon"):
         await catalog.upgrade()
+    await catalog.close()
 
 
 async def _upgrade_to(revision, catalog, monkeypatch):
@@ -72,11 +75,11 @@ async def test_an_upgrade_keeps_what_is_there(url, monkeypatch):
     await catalog.close()
 
 
-async def test_every_change_of_a_key_is_announced_in_postgres_but_its_last_use(url, catalog):
+async def test_every_change_of_a_key_is_announced_in_postgres_but_its_last_use(catalog):
     if catalog.database.is_sqlite:
         pytest.skip("SQLite has no channels: its one server asks again")
     heard: list[str] = []
-    listener = await asyncpg.connect(url)
+    listener = await connect(catalog.direct_url)
     await listener.add_listener("charon_keys", lambda *found: heard.append(found[-1]))
     organisation = (await catalog.organisations.create("Acme")).id
     insert = (
