@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from loadtest.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 INTERVAL_SECONDS = 4.0
 TICK_SECONDS = 0.002
@@ -89,8 +89,15 @@ class Beater(asyncio.Protocol):
             self._transport.close()
 
 
-async def beat(url: str, key: str, run_ids: Sequence[int], seconds: float) -> Beats:
-    """Let the runs beat for so long."""
+async def beat(
+    url: str,
+    key: str,
+    run_ids: Sequence[int],
+    seconds: float,
+    *,
+    connected: Callable[[], None] = lambda: None,
+) -> Beats:
+    """Let the runs beat for so long; `connected` is called when all have their connections."""
     _allow_descriptors(len(run_ids) + 100)
     beats = Beats()
     loop = asyncio.get_running_loop()
@@ -101,6 +108,7 @@ async def beat(url: str, key: str, run_ids: Sequence[int], seconds: float) -> Be
         part = beaters[start : start + OPENED_AT_ONCE]
         opened = (loop.create_connection(partial(_same, one), host, port) for one in part)
         await asyncio.gather(*opened)
+    connected()
     gap = INTERVAL_SECONDS / len(beaters)
     begun, sent = time.perf_counter(), 0
     while sent * gap < seconds:
@@ -111,8 +119,8 @@ async def beat(url: str, key: str, run_ids: Sequence[int], seconds: float) -> Be
         await asyncio.sleep(TICK_SECONDS)
     deadline = time.perf_counter() + ANSWER_SECONDS_MAX
     for one in beaters:
-        while one.is_waiting and time.perf_counter() < deadline:
-            await asyncio.sleep(0.05)  # noqa: ASYNC110 - an event each would cost each beat
+        while one.is_waiting and time.perf_counter() < deadline:  # noqa: ASYNC110 - no event a beat
+            await asyncio.sleep(0.05)
     beats.errors["no answer"] += sum(one.is_waiting for one in beaters)
     for one in beaters:
         one.close()

@@ -24,7 +24,7 @@ from loadtest.target import of_server
 from loadtest.throwaway import throwaway_server
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from loadtest.target import Target
 
@@ -47,11 +47,11 @@ class Turns:
 
     def beats_alone(self, seconds: float, *, is_counted: bool = True) -> None:
         """Nothing else."""
-        started = self._cpu_seconds()
-        beats = self._beat(seconds)
+        started: list[float] = []
+        beats = self._beat(seconds, lambda: started.append(self._cpu_seconds()))
         self._note(beats.errors)
         if is_counted:
-            self.cpu["beats"] += self._cpu_seconds() - started
+            self.cpu["beats"] += self._cpu_seconds() - started[0]
             self.counts["beats"] += len(beats.latency)
 
     def ingest(self, *, beside_beats: bool) -> None:
@@ -91,8 +91,9 @@ class Turns:
             "machine": machine.facts(),
         }
 
-    def _beat(self, seconds: float) -> Beats:
-        return uvloop.run(beat(self._where.url, self._where.key, self._run_ids, seconds))
+    def _beat(self, seconds: float, connected: Callable[[], None] = lambda: None) -> Beats:
+        where = self._where
+        return uvloop.run(beat(where.url, where.key, self._run_ids, seconds, connected=connected))
 
     def _send(self) -> Any:  # noqa: ANN401 - a Recording
         plan = make_plan(self._where, "steady", rate=self._rate, seconds=self._seconds)
