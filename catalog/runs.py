@@ -21,6 +21,7 @@ from catalog.run_creation import NewRun, OpenedRun, of_external_id, open_run
 from catalog.run_details import RunDetails, details_of
 from catalog.run_events import RunEvent, events_of
 from catalog.run_forks import resolved_parent
+from catalog.run_pages import RunPage, RunSearch, page_of_runs
 from catalog.run_records import (
     RUN_ID_MAX,
     Run,
@@ -218,6 +219,14 @@ class Runs:
         statement = _of_display_id(tenant, text, project)
         async with self._database.read() as connection:
             return await details_of(connection, await _the_one(connection, statement))
+
+    async def page(self, tenant: str, search: RunSearch) -> RunPage:
+        """Runs of one project, found and sorted.
+
+        Raises:
+            Invalid: there is no such sort.
+        """
+        return await page_of_runs(self._database, tenant, search)
 
     async def projects(self, tenant: str) -> list[Project]:
         """The organisation's projects, newest first."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from catalog.errors import Invalid, NotFound
+from catalog.run_pages import RunSearch
 from catalog.sqid import run_id_of
 from ingest.api_answers import API, iso_time, json_response
 from ingest.api_endpoints import asked, giving, public
 from ingest.api_opening import plain_number, run_url
-from ingest.api_queries import DetailsQuery
-from ingest.api_replies import Details, Projects, RunNumber
+from ingest.api_queries import DetailsQuery, ListQuery
+from ingest.api_replies import Details, Projects, RunList, RunNumber
 from ingest.api_updates import json_value
 
 if TYPE_CHECKING:
@@ -35,6 +36,45 @@ async def projects(caller: Caller) -> dict[str, Any]:
             }
             for project in await caller.catalog.runs.projects(caller.tenant)
         ]
+    }
+
+
+async def list_runs(call: Asked[ListQuery]) -> dict[str, Any]:
+    """Runs of a project, found and sorted, a page at a time."""
+    query = call.query
+    if query.project_name is None:
+        raise Invalid("projectName is required")
+    for name, value in (("filter", query.filter), ("fieldFilters", query.field_filters)):
+        if value is not None:
+            raise Invalid(f"{name} is not taken yet: leave it out, and choose among the runs")
+    search = RunSearch(
+        project=query.project_name,
+        text=query.search,
+        tags=query.tags,
+        statuses=query.status,
+        sort=query.sort,
+        limit=query.limit,
+        offset=query.offset,
+    )
+    page = await call.catalog.runs.page(call.tenant, search)
+    return {
+        "runs": [
+            {
+                "id": run.head.id,
+                "name": run.head.name,
+                "number": run.head.number,
+                "displayId": run.head.display_id,
+                "projectName": run.head.project,
+                "status": run.head.status,
+                "tags": run.tags,
+                "config": json_value(run.config),
+                "url": run_url(call.request, page.organisation_slug, run.head),
+                "createdAt": iso_time(run.head.created_at_ms),
+                "updatedAt": iso_time(run.head.updated_at_ms),
+            }
+            for run in page.runs
+        ],
+        "total": page.total,
     }
 
 
@@ -69,6 +109,7 @@ async def run_of_sqid(request: web.Request) -> web.Response:
 
 READING_ENDPOINTS = [
     giving("/api/runs/projects", projects, Projects),
+    asked("/api/runs/list", ListQuery, list_runs, RunList),
     asked(
         "/api/runs/details/by-display-id/{displayId}", DetailsQuery, details_by_display_id, Details
     ),

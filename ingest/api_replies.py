@@ -161,6 +161,29 @@ class Details(Reply):
     log_names: list[LogNameReply] = Field(max_length=1_000)
 
 
+class ListedRun(Reply):
+    """A run in a list; a configuration of more than 65,536 characters is null."""
+
+    id: int
+    name: str
+    number: int
+    display_id: str
+    project_name: str
+    status: Status
+    tags: list[str]
+    config: Any
+    url: str
+    created_at: str
+    updated_at: str
+
+
+class RunList(Reply):
+    """A page of runs, and the number of all."""
+
+    runs: list[ListedRun]
+    total: int
+
+
 class RunNumber(Reply):
     """A run by its number."""
 

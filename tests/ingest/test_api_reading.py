@@ -199,3 +199,64 @@ async def test_the_health_of_each_service_is_told_without_a_key(api):
     body = {"status": "ok", "heartbeatWrites": {"failing": False}}
     assert await api.call("GET", "/healthz", key="none") == (200, body)
     assert await api.call("GET", "/api/health", key="none") == (200, {"status": "ok"})
+
+
+async def test_runs_of_a_project_are_listed(api):
+    first = await api.create(tags=["a"], config='{"lr": 0.1}')
+    await api.create(projectName="elsewhere")
+    api.clock.now_ms += 1
+    second = await api.create(runName="second", tags=["b"], config=None)
+    await api.post("/api/runs/status/update", {"runId": second["runId"], "status": "FAILED"})
+    status, answer = await api.call("GET", "/api/runs/list?projectName=wirelab&limit=1")
+    assert status == 200
+    assert answer == {
+        "runs": [
+            {
+                "id": second["runId"],
+                "name": "second",
+                "number": 2,
+                "displayId": "WIR-2",
+                "projectName": "wirelab",
+                "status": "FAILED",
+                "tags": ["b"],
+                "config": None,
+                "url": second["url"],
+                "createdAt": "2023-11-14T22:13:20.001Z",
+                "updatedAt": "2023-11-14T22:13:20.001Z",
+            }
+        ],
+        "total": 2,
+    }
+    for query in (
+        "offset=1",
+        "tags=%20a%20,zzz",
+        "status=RUNNING",
+        "search=WIR-1",
+        "sort=name&limit=1",
+    ):
+        status, answer = await api.call("GET", f"/api/runs/list?projectName=wirelab&{query}")
+        assert [run["id"] for run in answer["runs"]] == [first["runId"]], query
+        assert answer["runs"][0]["config"] == {"lr": 0.1}
+    nothing = (200, {"runs": [], "total": 0})
+    assert await api.call("GET", "/api/runs/list?projectName=unknown") == nothing
+    assert await api.call("GET", "/api/runs/list?projectName=wirelab", key=api.other_key) == nothing
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("", "projectName is required"),
+        ("projectName=p&limit=0", "limit"),
+        ("projectName=p&limit=201", "limit"),
+        ("projectName=p&offset=-1", "offset"),
+        ("projectName=p&status=DONE", "status.0"),
+        ("projectName=p&sort=id", "sort must be one of"),
+        ("projectName=p&filter=%7B%7D", "filter is not taken yet"),
+        ("projectName=p&fieldFilters=%5B%5D", "fieldFilters is not taken yet"),
+    ],
+)
+async def test_a_list_that_cannot_be_made_is_refused_with_the_field(api, query, field):
+    status, answer = await api.call("GET", f"/api/runs/list?{query}")
+    assert status == 400
+    message = answer.get("message") or answer["error"]
+    assert message.startswith(field)

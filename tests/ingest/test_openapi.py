@@ -55,6 +55,8 @@ async def test_it_is_what_the_sdks_contract_test_reads(document):
     assert document["openapi"] == "3.0.0"
     assert document["info"] == {"title": "mlop API", "version": "1.0.0"}
     assert document["components"]["securitySchemes"]["bearerAuth"]["scheme"] == "bearer"
+    listing = document["paths"]["/api/runs/list"]["get"]["parameters"]
+    assert {"filter", "projectName", "limit", "sort", "offset"} <= {one["name"] for one in listing}
     grammar = document["components"]["schemas"]["RunFilterGrammar"]["properties"]
     expected = {
         "booleanOperators": ["$and", "$or", "$not"],

@@ -1,0 +1,132 @@
+"""Runs of a project, found and sorted, a page at a time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Text, case, cast, func, literal, or_, select
+
+from catalog.errors import Invalid
+from catalog.names import storable
+from catalog.projects import slug_of_tenant
+from catalog.run_records import RunHead, head_of, select_heads
+from catalog.tables import projects, runs
+from catalog.tags import tags_from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import ColumnElement
+
+    from catalog.engine import Database
+    from catalog.statuses import Status
+
+CONFIG_CHARACTERS_MAX = 65_536
+"""A longer configuration is left out of a list: 200 of the largest would be gigabytes."""
+
+_SORTS = {
+    "createdAt": runs.c.created_at_ms,
+    "created_at": runs.c.created_at_ms,
+    "updatedAt": runs.c.updated_at_ms,
+    "updated_at": runs.c.updated_at_ms,
+    "name": runs.c.name,
+    "status": runs.c.status,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunSearch:
+    """What is looked for; all of it must hold."""
+
+    project: str
+    text: str | None = None
+    """In the name or the display id, whatever the case of its letters."""
+    tags: Sequence[str] = ()
+    """Any of them."""
+    statuses: Sequence[Status] = ()
+    sort: str = "-createdAt"
+    """A field; with `-` before it the largest first."""
+    limit: int = 50
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run in a page."""
+
+    head: RunHead
+    tags: list[str]
+    config: str | None
+    """None for one that is too long for a list, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """Part of what was found, and how many there are."""
+
+    runs: list[ListedRun]
+    total: int
+    organisation_slug: str
+
+
+async def page_of_runs(database: Database, tenant: str, search: RunSearch) -> RunPage:
+    """The runs that were looked for; none of a project that is not there.
+
+    Raises:
+        Invalid: there is no such sort. Unavailable: the database.
+    """
+    order = _order(search.sort)
+    where = _conditions(search, is_sqlite=database.is_sqlite)
+    columns = runs.c
+    config = case((func.length(columns.config) <= CONFIG_CHARACTERS_MAX, columns.config))
+    found = select_heads(tenant).where(*where)
+    statement = (
+        found.add_columns(columns.tags, config.label("config"))
+        .order_by(*order)
+        .limit(search.limit)
+        .offset(search.offset)
+    )
+    count = select(func.count()).select_from(found.subquery())
+    async with database.read() as connection:
+        page = [
+            ListedRun(head_of(row), tags_from_text(row.tags), row.config)
+            for row in await connection.execute(statement)
+        ]
+        total = (await connection.execute(count)).scalar_one()
+        return RunPage(page, total, await slug_of_tenant(connection, tenant))
+
+
+def _order(sort: str) -> list[ColumnElement[Any]]:
+    column = _SORTS.get(sort.lstrip("+-") if sort[:1] in {"+", "-"} else sort)
+    if column is None or sort[1:2] in {"+", "-"}:
+        raise Invalid(f"sort must be one of {', '.join(sorted(_SORTS))}, with - or + before it")
+    if sort.startswith("-"):
+        return [column.desc(), runs.c.id.desc()]
+    return [column.asc(), runs.c.id.asc()]
+
+
+def _conditions(search: RunSearch, *, is_sqlite: bool) -> list[ColumnElement[bool]]:
+    position = func.instr if is_sqlite else func.strpos
+
+    def holds(text: ColumnElement[str], part: str) -> ColumnElement[bool]:
+        return position(text, part) > 0
+
+    columns = runs.c
+    conditions: list[ColumnElement[bool]] = [projects.c.name == search.project]
+    if search.text:
+        text = storable(search.text).lower()
+        shown = projects.c.prefix + literal("-") + cast(columns.number, Text)
+        conditions.append(
+            or_(holds(func.lower(columns.name), text), holds(func.lower(shown), text))
+        )
+    if search.tags:
+        # As `tags_to_text` writes them: quotes within a tag have a backslash before them.
+        words = [json.dumps(storable(tag)) for tag in search.tags]
+        conditions.append(
+            or_(*(holds(columns.tags, before + word) for word in words for before in ("[", ", ")))
+        )
+    if search.statuses:
+        conditions.append(columns.status.in_(search.statuses))
+    return conditions
