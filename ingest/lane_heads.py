@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     from schema.ids import TenantId
 
-HEADS_MAX = 4_096
-"""Kept heads, the oldest of which makes room: one or a few for each run that is being logged."""
+HEADS_MAX = 8_192
+"""Kept heads, the oldest of which makes room: one or a few for each run that is being logged, of
+about 1 KiB each with what they say."""
 BEAT_HEADS_MAX = 16_384
 """Of heartbeats: about 700 B each."""
 HEAD_BYTES_MAX = 2_048
