@@ -175,7 +175,7 @@ def _pieces(names: list[str]) -> Iterator[tuple[str, ...]]:
 
 def _size_of(shape: NameShape) -> int:
     """An upper bound of what a line of this shape adds to a frame."""
-    return _LINE_BYTES + len(shape.names) + len(shape.groups) + 8 * shape.count
+    return _LINE_BYTES + len(shape.names) + 8 * shape.count
 
 
 def _float_of(number: int) -> float:

@@ -99,6 +99,4 @@ def _size(names: tuple[str, ...], shape: NameShape) -> int:
     """Estimated bytes of an entry. A name's text is at most 4 bytes a byte of its UTF-8."""
     wide = 1 if all(map(str.isascii, names)) else 4
     text = wide * len(shape.names)
-    return (
-        _BYTES_AN_ENTRY + _BYTES_A_NAME * len(names) + text + len(shape.names) + len(shape.groups)
-    )
+    return _BYTES_AN_ENTRY + _BYTES_A_NAME * len(names) + text + len(shape.names)

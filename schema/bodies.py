@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 DICT_PIECES_MAX = 256
 """An index of DICT is one byte."""
 
+GROUPS_BODY: tuple[Encoding, list[bytes]] = (Encoding.GROUPS, [])
+"""The column ``logGroup`` of every frame: it follows from the names."""
+
 
 def runs_body(
     values: array[int] | array[float], *, has_counts: bool
@@ -67,26 +70,19 @@ class Labels:
 class Names:
     """``logGroup`` and ``logName`` of rows that have one name each."""
 
-    __slots__ = ("_groups", "_indices", "_places")
+    __slots__ = ("_indices", "_places")
 
     def __init__(self) -> None:
         self._places: dict[bytes, int] = {}
-        self._groups: list[bytes] = []
         self._indices = array("I")
 
-    def add(self, name: bytes, group: bytes) -> None:
-        """One row; a name always comes with the same group."""
-        place = self._places.setdefault(name, len(self._groups))
-        if place == len(self._groups):
-            self._groups.append(group)
-        self._indices.append(place)
+    def add(self, name: bytes) -> None:
+        """One row."""
+        self._indices.append(self._places.setdefault(name, len(self._places)))
 
     def bodies(self) -> tuple[tuple[Encoding, list[bytes]], tuple[Encoding, list[bytes]]]:
         """The bodies of ``logGroup`` and ``logName``, in the order of the declarations."""
-        return (
-            shapes_body(self._groups, self._indices),
-            shapes_body(list(self._places), self._indices),
-        )
+        return GROUPS_BODY, shapes_body(list(self._places), self._indices)
 
 
 class OptionalTexts:

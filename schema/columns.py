@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from schema.ids import RunId, TenantId
     from schema.streams import Column, StreamKind
 
-PAYLOAD_FORMAT = 1
-"""First byte of a payload; a reader refuses any other."""
+PAYLOAD_FORMAT = 2
+"""First byte of a payload. Format 1, which a log may still hold, is the same without GROUPS."""
+_KNOWN_FORMATS = frozenset({1, PAYLOAD_FORMAT})
 
 if sys.byteorder != "little":  # pragma: no cover
     raise ImportError(
@@ -49,6 +50,8 @@ class Encoding(IntEnum):
     """Distinct pieces of Native Strings, one String a row of the line, and a u32 index a line."""
     DICT = 3
     """At most 256 distinct Native Strings and a u8 index a row."""
+    GROUPS = 4
+    """``logGroup``, of each ``logName`` what is before its last slash: nothing is stored."""
 
 
 @dataclass(slots=True)
@@ -100,6 +103,7 @@ class ParsedChunks:
 _HEAD = struct.Struct("<BI")
 _U32 = struct.Struct("<I")
 _NO_PIECES: list[bytes] = []
+_GROUPS = ChunkColumn(Encoding.GROUPS, b"", _NO_PIECES, ())
 _NAMES = frozenset({"String", "LowCardinality(String)"})
 
 
@@ -134,7 +138,7 @@ def parse_chunks(chunks: Chunks) -> ParsedChunks:
     if len(payload) < _HEAD.size:
         raise MalformedChunks(f"a payload of {len(payload)} bytes has no head")
     version, line_count = _HEAD.unpack_from(payload)
-    if version != PAYLOAD_FORMAT:
+    if version not in _KNOWN_FORMATS:
         raise MalformedChunks(f"payload format {version} is unknown; known is {PAYLOAD_FORMAT}")
     counts, offset = _parse_counts(payload, line_count, row_count)
     lines = row_count if counts is None else line_count
@@ -155,7 +159,7 @@ def parse_head(
         MalformedChunks: it does not end there, or is not of the format.
     """
     version, line_count = _HEAD.unpack_from(head)
-    if version != PAYLOAD_FORMAT:
+    if version not in _KNOWN_FORMATS:
         raise MalformedChunks(f"payload format {version} is unknown; known is {PAYLOAD_FORMAT}")
     counts, offset = _parse_counts(head, line_count, row_count)
     lines = row_count if counts is None else line_count
@@ -223,6 +227,8 @@ def _parse_column(
         if not all(map(is_text, pieces)):  # few, and each becomes a key of a block's dictionary
             raise MalformedChunks(f"column {column.name}: a piece that is not one string")
         return ChunkColumn(Encoding.DICT, b"", pieces, body[end:])
+    if encoding == Encoding.GROUPS and column.name == "logGroup" and not body:
+        return _GROUPS
     raise MalformedChunks(f"column {column.name}: encoding {encoding} does not suit {column.type}")
 
 

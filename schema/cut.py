@@ -9,7 +9,7 @@ from array import array
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from schema.bodies import Labels, shapes_body
+from schema.bodies import GROUPS_BODY, Labels, shapes_body
 from schema.coltypes import fixed_width, is_nullable
 from schema.columns import Chunks, Encoding, pack_payload, parse_chunks
 from schema.errors import MalformedChunks
@@ -88,6 +88,8 @@ def _cut_column(
     has_counts: bool,
 ) -> tuple[Encoding, Sequence[bytes]]:
     chunk = parsed.columns[column.name]
+    if chunk.encoding is Encoding.GROUPS:
+        return GROUPS_BODY
     width = fixed_width(column.type)
     if width is not None:
         if chunk.encoding is Encoding.PLAIN:
@@ -105,7 +107,7 @@ def _cut_column(
     kept = [pieces[row] for row in rows]
     if is_nullable(column.type):
         nulls = chunk.body
-        return Encoding.PLAIN, [bytes([nulls[row] for row in rows]), *kept]
+        kept = [bytes([nulls[row] for row in rows]), *kept]
     return Encoding.PLAIN, kept
 
 

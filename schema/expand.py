@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from schema.coltypes import fixed_width, is_nullable
 from schema.columns import Encoding
 from schema.errors import MalformedChunks
+from schema.names import group_piece
+from schema.streams import STREAMS
 from schema.varint import split_texts
 
 if TYPE_CHECKING:
@@ -78,6 +80,11 @@ def row_pieces(parsed: ParsedChunks, column: Column) -> list[bytes]:
     """
     chunk = parsed.columns[column.name]
     row_count = parsed.chunks.row_count
+    if chunk.encoding is Encoding.GROUPS:
+        [names] = [
+            one for one in STREAMS[parsed.chunks.kind].chunk_columns if one.name == "logName"
+        ]
+        return list(map(group_piece, row_pieces(parsed, names)))
     if chunk.encoding is Encoding.DICT:
         return pieces_of(chunk, column)
     if chunk.encoding is Encoding.PLAIN:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from schema.columns import Encoding, parse_head
 from schema.errors import MalformedChunks
 from schema.expand import split_column
+from schema.names import group_piece
 from schema.streams import METRICS
 
 if TYPE_CHECKING:
@@ -106,13 +107,19 @@ def _parse(raw: bytes, rows: int) -> Head:
     even = 1
     if counts is not None:
         even = counts[0] if len(set(counts)) == 1 else 0
+    named = _strings(_NAMES[1], names, counts, rows)
+    if groups.encoding is Encoding.GROUPS:
+        pieces = tuple([tuple(map(group_piece, piece)) for piece in named.pieces])
+        grouped = Strings(pieces, named.indices)
+    else:
+        grouped = _strings(_NAMES[0], groups, counts, rows)
     return Head(
         rows,
         lines,
         counts,
         even,
-        _strings(_NAMES[0], groups, counts, rows),
-        _strings(_NAMES[1], names, counts, rows),
+        grouped,
+        named,
         *_tail(lines, rows, Encoding.PLAIN if counts is None else Encoding.RUNS),
     )
 

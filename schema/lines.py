@@ -27,6 +27,7 @@ ONE_LINE_BYTES_MAX = 4 * 2**10
 _ONE_LINE: dict[NameShape, bytes] = {}
 _HEAD = struct.Struct("<BI")
 _LINE = struct.Struct("<BIqBIdBI")
+_GROUPS = _HEAD.pack(Encoding.GROUPS, 0)
 _PLAIN, _RUNS, _SHAPES = int(Encoding.PLAIN), int(Encoding.RUNS), int(Encoding.SHAPES)
 
 
@@ -80,7 +81,7 @@ def chunks_of_lines(
         (
             head,
             counts,
-            _repeated(shape.groups, lines),
+            _GROUPS,
             _repeated(shape.names, lines),
             pack(per_line, fixed),
             array("q", times).tobytes(),
@@ -99,7 +100,7 @@ def _start_of_line(shape: NameShape) -> bytes:
         (
             _HEAD.pack(PAYLOAD_FORMAT, 1),
             struct.pack("<I", shape.count),
-            _repeated(shape.groups, 1),
+            _GROUPS,
             _repeated(shape.names, 1),
         )
     )

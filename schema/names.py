@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from schema.varint import text, varint
+from schema.varint import text_content, varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,36 +16,32 @@ SHAPE_NAMES_MAX = 8_192
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NameShape:
-    """The keys of one line as the columns ``logName`` and ``logGroup`` hold them.
+    """The keys of one line as the column ``logName`` holds them.
 
     Compared and hashed by identity: a line with known keys costs one dictionary look-up.
 
     Attributes:
-        names: Native Strings, joined; ``count`` of them.
-        groups: likewise, one a name.
+        names: Native Strings, joined; ``count`` of them. Groups follow from them.
     """
 
     names: bytes
-    groups: bytes
     count: int
-
-
-def group_of(name: str) -> str:
-    """The group of a metric: everything before the last slash, or nothing."""
-    return name.rpartition("/")[0]
 
 
 def name_shape(names: Sequence[str]) -> NameShape:
     """Encode the keys of one line, in their order. No name holds a lone surrogate."""
     raws = [name.encode() for name in names]
-    heads = [raw.rpartition(b"/")[0] for raw in raws]
     return NameShape(
         names=b"".join([varint(len(raw)) + raw for raw in raws]),
-        groups=b"".join([varint(len(head)) + head for head in heads]),
         count=len(raws),
     )
 
 
-def one_name(name: str) -> tuple[bytes, bytes]:
-    """``logName`` and ``logGroup`` of a row that has one name, as Native Strings."""
-    return text(name), text(group_of(name))
+def group_piece(name: bytes) -> bytes:
+    """The group of a metric as a Native String: of its name, all before the last slash, or nothing.
+
+    Args:
+        name: a Native String.
+    """
+    group = text_content(name).rpartition(b"/")[0]
+    return varint(len(group)) + group

@@ -11,9 +11,9 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from schema.bodies import Labels, Names, OptionalTexts, runs_body, shapes_body
+from schema.bodies import GROUPS_BODY, Labels, Names, OptionalTexts, runs_body, shapes_body
 from schema.columns import Chunks, Encoding, pack_payload
-from schema.names import NameShape, name_shape, one_name
+from schema.names import NameShape, name_shape
 from schema.streams import StreamKind
 from schema.varint import text
 
@@ -101,7 +101,7 @@ class MetricsRows(_Rows):
         place = places.get(shape)
         if place is None:
             place = places[shape] = len(places)
-            self.byte_count += len(shape.names) + len(shape.groups) + 8
+            self.byte_count += len(shape.names) + 8
         self._indices.append(place)
         self._counts.append(count)
         self._values += added
@@ -113,7 +113,7 @@ class MetricsRows(_Rows):
         has_counts = self.row_count != len(self._counts)
         shapes = list(self._places)
         bodies = (
-            shapes_body([shape.groups for shape in shapes], self._indices),
+            GROUPS_BODY,
             shapes_body([shape.names for shape in shapes], self._indices),
             runs_body(self._times, has_counts=has_counts),
             runs_body(self._steps, has_counts=has_counts),
@@ -176,16 +176,16 @@ class DataRows(_Rows):
 
     def add(self, time_ms: int, step: float, log_name: str, data_type: str, data: str) -> None:
         """Add a row; the step is finite, and -0.0 is stored as 0."""
-        name, group = one_name(log_name)
+        name = text(log_name)
         label, piece = text(data_type), text(data)
         step = step + 0.0
         self._times.append(time_ms)
         self._steps.append(step)
-        self._names.add(name, group)
+        self._names.add(name)
         self._types.add(label)
         self._data.append(piece)
         self.row_count += 1
-        self.byte_count += _ROW_BYTES + len(name) + len(group) + len(label) + len(piece)
+        self.byte_count += _ROW_BYTES + len(name) + len(label) + len(piece)
 
     def finish(self) -> Chunks:
         """The frame's chunks."""
@@ -234,7 +234,7 @@ class FilesRows(_Rows):
         annotations: str | None,
     ) -> None:
         """Add a row; 0 <= file_size < 2**64 bytes, 0 <= sample_index < 2**32."""
-        name, group = one_name(log_name)
+        name = text(log_name)
         file_piece, label = text(file_name), text(file_type)
         caption_piece = None if caption is None else text(caption)
         annotations_piece = None if annotations is None else text(annotations)
@@ -243,7 +243,7 @@ class FilesRows(_Rows):
         step = step + 0.0
         self._times.append(time_ms)
         self._steps.append(step)
-        self._names.add(name, group)
+        self._names.add(name)
         self._file_names.append(file_piece)
         self._file_types.add(label)
         self._sizes.append(file_size)
@@ -254,7 +254,7 @@ class FilesRows(_Rows):
         self.byte_count += _ROW_BYTES + sum(
             map(
                 len,
-                (name, group, file_piece, label, caption_piece or b"", annotations_piece or b""),
+                (name, file_piece, label, caption_piece or b"", annotations_piece or b""),
             )
         )
 

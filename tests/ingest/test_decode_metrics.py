@@ -366,7 +366,7 @@ def test_names_of_megabytes_split_into_frames_within_their_bounds():
     body = line({f"{'g' * 60_000}/{i}": i for i in range(130)})
     decoded = decode(body)
     assert (decoded.accepted, decoded.rejected) == (130, 0)
-    assert len(decoded.chunks) > 3
+    assert len(decoded.chunks) >= 2
     assert all(len(chunks.payload) <= 4 * 2**20 for chunks in decoded.chunks)
 
 

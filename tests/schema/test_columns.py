@@ -14,10 +14,11 @@ from schema.rows import LogsRows, MetricsRows, name_shape
 from schema.streams import STREAMS
 from tests.schema.frames import FRAMES, training_frame
 
+_GROUPS_1 = "00 18000000 05747261696e 05747261696e 05747261696e 05747261696e"  # logGroup: PLAIN
 GOLDEN_METRICS = "".join(
     [
-        "01 02000000 02000000 02000000",  # format 1; two lines, of two rows each
-        "00 18000000 05747261696e 05747261696e 05747261696e 05747261696e",  # logGroup: PLAIN
+        "02 02000000 02000000 02000000",  # format 2; two lines, of two rows each
+        "04 00000000",  # logGroup: GROUPS
         "02 25000000 01000000 15000000",  # logName: SHAPES: one piece of 21 bytes
         "0a747261696e2f6c6f7373 09747261696e2f616363",  # "train/loss", "train/acc"
         "00000000 00000000",  # both lines have piece 0
@@ -27,9 +28,10 @@ GOLDEN_METRICS = "".join(
         "000000000000f87f 000000000000f0ff",  # NaN, -inf
     ]
 ).replace(" ", "")
+GOLDEN_METRICS_1 = "01" + GOLDEN_METRICS[2:26] + _GROUPS_1.replace(" ", "") + GOLDEN_METRICS[36:]
 GOLDEN_LOGS = "".join(
     [
-        "01 00000000",  # format 1; each row is a line
+        "02 00000000",  # format 2; each row is a line
         "03 19000000 02000000 05000000 06000000",  # logType: DICT: two pieces
         "04494e464f 054552524f52 00 01",  # INFO, ERROR; first the one, then the other
         "00 10000000 00e8764817000000 00e8764817000000",  # time: PLAIN
@@ -63,6 +65,14 @@ def test_the_payload_of_logs_has_these_bytes():
     assert logs_frame().payload.hex() == GOLDEN_LOGS
 
 
+def test_a_log_of_the_first_format_is_read_as_before():
+    first = replace(metrics_frame(), payload=bytes.fromhex(GOLDEN_METRICS_1))
+    assert repr(list(rows_of(first))) == repr(list(rows_of(metrics_frame())))
+    layout = layout_of(STREAMS[first.kind])
+    assert build_block(layout, [first], 1) == build_block(layout, [metrics_frame()], 1)
+    assert list(rows_of(cut(first, [3]))) == list(rows_of(cut(metrics_frame(), [3])))
+
+
 def read_all(chunks):
     list(rows_of(chunks))
     build_block(layout_of(STREAMS[chunks.kind]), [chunks], 1)
@@ -91,8 +101,8 @@ def test_damaged_bytes_are_refused_or_read_but_never_crash(frame, draw):
 
 def test_an_unknown_format_is_refused_by_its_number():
     chunks = metrics_frame()
-    with pytest.raises(MalformedChunks, match="format 2 is unknown"):
-        parse_chunks(replace(chunks, payload=b"\2" + chunks.payload[1:]))
+    with pytest.raises(MalformedChunks, match="format 3 is unknown"):
+        parse_chunks(replace(chunks, payload=b"\3" + chunks.payload[1:]))
 
 
 def test_a_row_count_that_the_payload_does_not_have_is_refused():

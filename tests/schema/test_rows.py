@@ -110,7 +110,15 @@ def test_more_than_256_labels_in_a_frame_are_kept():
 
 
 def test_the_group_is_all_before_the_last_slash():
-    shape = name_shape(["loss", "a/b/c", "/x", "y/", "ü/é"])
-    assert shape.count == 5
-    assert shape.groups == b"\0" + b"\3a/b" + b"\0" + b"\1y" + b"\2\xc3\xbc"
+    names = ["loss", "a/b/c", "/x", "y/", "ü/é", "long" * 50 + "/x"]
+    shape = name_shape(names)
+    assert shape.count == 6
     assert shape.names.startswith(b"\4loss\5a/b/c\2/x\2y/")
+    metrics = MetricsRows("acme", "vision", 7)
+    metrics.add_line(10**12, 1, shape, [1.0] * 6)
+    data = DataRows("acme", "vision", 7)
+    for name in names:
+        data.add(10**12, 1, name, "string-series", "x")
+    for builder in (metrics, data):
+        groups = [row["logGroup"] for row in rows_of(builder.finish())]
+        assert groups == ["", "a/b", "", "y", "ü", "long" * 50]
