@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 INSTALLED_DEV := $(VENV)/.installed-dev
 
-.PHONY: run test chaos cluster simulate loadtest loadtest-ceiling bench bench-peers bench-all lint format demo clean help
+.PHONY: run test chaos cluster simulate loadtest loadtest-ceiling bench bench-peers bench-all profile lint format demo clean help
 
 help:
 	@echo "make run    serve on port 3003, everything embedded, data in ./charon-data"
@@ -62,6 +62,13 @@ bench: $(INSTALLED)
 
 bench-peers: $(INSTALLED)
 	@$(BIN)/charon bench --peers $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SAVE),--save)
+
+# All figures of docs/benchmarks.md, for a quiet machine: about ten minutes. QUICK=1 to see it work.
+bench-all: $(INSTALLED_DEV)
+	@$(BIN)/python -m loadtest.bench_all --out $(or $(OUT),bench-results) $(if $(QUICK),--quick)
+
+profile: $(INSTALLED_DEV)
+	@$(BIN)/python -m loadtest.profile
 
 lint: $(INSTALLED_DEV)
 	$(BIN)/ruff check .

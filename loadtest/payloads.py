@@ -19,8 +19,9 @@ from enum import Enum
 LINES_MAX = 1_000
 """The last three digits of a time and of a step are the line's."""
 
-_TIME, _STEP = "1000000007", "2000000011"
-"""Marks: digits, so that the template is made by json.dumps like everything else."""
+_TIME, _STEP, NAME = "1000000007", "2000000011", "3000000019"
+"""Marks: digits, so that the template is made by json.dumps like everything else. `NAME` stands in
+a metric's name, where each request has a set of names of its own."""
 
 
 class Kind(Enum):
@@ -72,29 +73,39 @@ class Shape:
 class Template:
     """One body but for its stamps."""
 
-    __slots__ = ("_text", "kind", "rows")
+    __slots__ = ("_has_name", "_text", "kind", "rows")
 
     def __init__(self, kind: Kind, lines: list[str], rows: int) -> None:
         self.kind = kind
         self.rows = rows
         self._text = ("\n".join(lines) + "\n").encode()
+        self._has_name = NAME.encode() in self._text
 
-    def stamped(self, second: int, number: int) -> bytes:
+    def stamped(self, second: int, number: int, name: int = 0) -> bytes:
         """The body of one request.
 
         Args:
             second: since the epoch; the lines' times are its milliseconds 0, 1, 2 and so on.
             number: of the request within its run, from 1.
+            name: goes into the name that has the mark, where there is one.
         """
-        return self._text.replace(b"1000000007", b"%d" % second).replace(
-            b"2000000011", b"%d" % number
-        )
+        text = self._text.replace(b"3000000019", b"%d" % name) if self._has_name else self._text
+        return text.replace(b"1000000007", b"%d" % second).replace(b"2000000011", b"%d" % number)
 
 
-def metrics(shape: Shape, seed: int, first_name: int = 0) -> Template:
-    """Lines of metrics: a training loop that logs the same names at each step."""
+def metrics(shape: Shape, seed: int, first_name: int = 0, *, is_shifting: bool = False) -> Template:
+    """Lines of metrics: a training loop that logs the same names at each step.
+
+    Args:
+        shape: lines, and names a line.
+        seed: of the values.
+        first_name: the names are numbered from here.
+        is_shifting: the last name has the mark that makes it another one in each request.
+    """
     draw = _draw(seed)
     names = [_metric_name(first_name + index) for index in range(shape.names)]
+    if is_shifting:
+        names[-1] = f"train/probe/{NAME}"
     lines = []
     for line in range(shape.lines):
         data = {name: draw.gauss(0, 1) for name in names}

@@ -26,6 +26,7 @@ class Recording:
         answered: acknowledgements, by the second in which they came.
         acknowledged, unknown: how many requests of each stream and run; `unknown` got no answer,
             or one that leaves open whether the rows were stored.
+        ended: when the last answer came, in seconds from the start of the schedule.
         cpu_seconds, wall_seconds: of the generators' processes, summed.
 
     Args:
@@ -45,6 +46,7 @@ class Recording:
         self.acknowledged: Tally = {}
         self.unknown: Tally = {}
         self.errors: Counter[str] = Counter()
+        self.ended = 0.0
         self.cpu_seconds = 0.0
         self.wall_seconds = 0.0
 
@@ -60,6 +62,7 @@ class Recording:
         self.latency[int(due.seconds)].add(1e3 * (ended - due.seconds))
         self.service.add(1e3 * (ended - sent))
         self.late.add(1e3 * (sent - due.seconds))
+        self.ended = max(self.ended, ended)
         if error is None:
             self.answered[int(ended)] += 1
         else:
@@ -91,6 +94,7 @@ class Recording:
             "acknowledged": _tally_to_json(self.acknowledged),
             "unknown": _tally_to_json(self.unknown),
             "errors": dict(self.errors),
+            "ended": self.ended,
             "cpu_seconds": self.cpu_seconds,
             "wall_seconds": self.wall_seconds,
         }
@@ -112,6 +116,7 @@ class Recording:
                 entry = tally.setdefault((Kind(kind), run), [0, 0])
                 entry[0] += requests
                 entry[1] += numbers
+        self.ended = max(self.ended, value["ended"])
         self.cpu_seconds += value["cpu_seconds"]
         self.wall_seconds += value["wall_seconds"]
 

@@ -42,7 +42,6 @@ def figures(
     """Everything about a run, as JSON."""
     total = recording.total
     sent = len(total)
-    last = max(recording.answered, default=0) + 1
     acknowledged = recording.answered.total()
     return {
         "scenario": plan.scenario,
@@ -57,7 +56,7 @@ def figures(
         "requests_due": plan.slots,
         "requests_sent": sent,
         "requests_acknowledged": acknowledged,
-        "requests_per_second": round(acknowledged / min(last, max(plan.seconds, 1)), 1),
+        "requests_per_second": round(acknowledged / max(plan.seconds, recording.ended), 1),
         "failures": dict(recording.errors),
         "latency_ms": _percentiles(total),
         "latency_from_the_send_ms": _percentiles(recording.service),

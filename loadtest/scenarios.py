@@ -31,6 +31,8 @@ class Scenario:
         pattern: the streams of consecutive slots.
         templates: bodies made for each stream.
         names: distinct metric names over all of them; 0 means those of one line.
+        is_bursty: in waves, see `BURST_SECONDS`.
+        is_shifting: no two consecutive requests have the same set of names.
     """
 
     about: str
@@ -42,6 +44,7 @@ class Scenario:
     templates: int = 16
     names: int = 0
     is_bursty: bool = False
+    is_shifting: bool = False
 
 
 _M, _L, _D = Kind.METRICS, Kind.LOGS, Kind.DATA
@@ -61,6 +64,11 @@ SCENARIOS: dict[str, Scenario] = {
         shape=Shape(lines=1, names=500),
         templates=WIDE_NAMES // 500,
         names=WIDE_NAMES,
+    ),
+    "shifting": Scenario(
+        f"200 runs, a set of names in each request that none before had; {WIDE_NAMES:,} in all",
+        runs=200,
+        is_shifting=True,
     ),
     "mixed": Scenario(
         "metrics, console and histograms, 7 to 2 to 1",
@@ -160,7 +168,8 @@ class Work:
         kind = self._pattern[(number + run) % len(self._pattern)]
         templates = self._templates[kind]
         template = templates[(number + run) % len(templates)]
-        body = template.stamped(self.plan.first_second + number, number + 1)
+        second = self.plan.first_second + number
+        body = template.stamped(second, number + 1, slot % WIDE_NAMES)
         return Due(self.plan.due(slot), kind, run, number + 1, body)
 
 
@@ -172,7 +181,10 @@ def runs_of(scenario: Scenario, rate: float) -> int:
 def _templates(kind: Kind, scenario: Scenario) -> list[Template]:
     make: dict[Kind, Callable[[int], Template]] = {
         Kind.METRICS: lambda seed: payloads.metrics(
-            scenario.shape, seed, seed * scenario.shape.names if scenario.names else 0
+            scenario.shape,
+            seed,
+            seed * scenario.shape.names if scenario.names else 0,
+            is_shifting=scenario.is_shifting,
         ),
         Kind.LOGS: lambda seed: payloads.logs(scenario.shape, seed),
         Kind.DATA: lambda seed: payloads.data(scenario.shape, seed),

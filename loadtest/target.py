@@ -41,9 +41,14 @@ class Target:
         Raises:
             TargetUnusable: ClickHouse did not answer it; says what it said.
         """
+        rows: list[list[Any]] = json.loads(self.sql_command(f"{query} FORMAT JSONCompact"))["data"]
+        return rows
+
+    def sql_command(self, statement: str) -> bytes:
+        """Run a statement; what it answers. Raises as `sql`."""
         request = urllib.request.Request(
             self.clickhouse_url,
-            data=f"{query} FORMAT JSONCompact".encode(),
+            data=statement.encode(),
             headers={
                 "X-ClickHouse-User": self.clickhouse_user,
                 "X-ClickHouse-Key": self.clickhouse_password,
@@ -51,14 +56,14 @@ class Target:
             },
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                rows: list[list[Any]] = json.load(answer)["data"]
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                body: bytes = answer.read()
         except urllib.error.HTTPError as error:
             said = error.read(500).decode(errors="replace")
             raise TargetUnusable(f"ClickHouse refused a query: {said}") from error
         except OSError as error:
             raise TargetUnusable(f"ClickHouse at {self.clickhouse_url}: {error}") from error
-        return rows
+        return body
 
     def make_runs(self, count: int, project: str) -> list[int]:
         """Runs to load, made through the run API, as real runs are.

@@ -45,6 +45,7 @@ ENTRANCES = {
     "loadtest.demo",
     "loadtest.closed_loop",
     "loadtest.bench",
+    "loadtest.bench_all",
     "loadtest.run",
     "loadtest.locustfile",
     "loadtest.sockets",

@@ -102,3 +102,10 @@ def test_each_run_of_the_mixed_scenario_sends_every_stream():
     for due in taken(plan_of("mixed", rate=1_000, seconds=2)):
         kinds.setdefault(due.run, set()).add(due.kind)
     assert all(found == set(Kind) for found in kinds.values())
+
+
+def test_no_two_requests_of_the_shifting_scenario_have_the_same_names():
+    sets = {
+        tuple(json.loads(due.body.splitlines()[0])["data"]) for due in taken(plan_of("shifting"))
+    }
+    assert len(sets) == 500

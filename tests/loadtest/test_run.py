@@ -20,6 +20,7 @@ RUNS = [
     ("burst", "sockets", 1),
     ("many_runs", "sockets", 2),
     ("wide", "sockets", 1),
+    ("shifting", "sockets", 1),
     ("soak", "sockets", 1),
 ]
 

@@ -1,0 +1,71 @@
+"""How fast a backlog goes to ClickHouse, and how many bytes a point takes on the way and at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from loadtest import generators, machine, target
+from loadtest.run import make_plan
+from loadtest.throwaway import throwaway_server
+
+if TYPE_CHECKING:
+    from loadtest.target import Target
+
+WAIT_SECONDS_MAX = 300.0
+
+
+def drain(*, rate: float, seconds: float) -> dict[str, Any]:
+    """Stop ClickHouse, acknowledge rows, let it go on, and time the delivery of the backlog.
+
+    The worker's own side is its CPU time: the engine shares the machine, and is often what waits.
+    """
+    with throwaway_server() as server:
+        where = target.of_server(server)
+        (worker,) = server.worker_pids()
+        engine = server.engine_pid()
+        plan = make_plan(where, "steady", rate=rate, seconds=seconds)
+        os.kill(engine, signal.SIGSTOP)
+        try:
+            recording = generators.send(plan, "sockets", is_quiet=True)
+        finally:
+            os.kill(engine, signal.SIGCONT)
+        rows = sum(entry[0] for entry in recording.acknowledged.values()) * plan.shape.lines
+        rows *= plan.shape.names
+        log = sum(path.stat().st_size for path in server.data_dir.rglob("*.seg"))
+        before, began = machine.cpu_seconds(worker), time.monotonic()
+        query = f"SELECT count() FROM mlop_metrics WHERE projectName = '{plan.project}'"
+        while int(where.sql(query)[0][0]) < rows:
+            if time.monotonic() - began > WAIT_SECONDS_MAX:
+                raise RuntimeError("the backlog was not delivered in time")
+            time.sleep(0.1)
+        took = time.monotonic() - began
+        cpu = machine.cpu_seconds(worker) - before
+        return {
+            "rows": rows,
+            "failures": dict(recording.errors),
+            "log_bytes_per_point": round(log / rows, 2),
+            "seconds": round(took, 2),
+            "rows_per_second": round(rows / took),
+            "rows_per_worker_cpu_second": round(rows / cpu),
+            "worker_peak_mib": round(machine.memory_mib(worker, "VmHWM"), 1),
+            "clickhouse_bytes_per_point": stored_bytes(where),
+        }
+
+
+def stored_bytes(where: Target) -> dict[str, float]:
+    """Bytes a point of ``mlop_metrics`` once merged: in all, and by column."""
+    where.sql_command("OPTIMIZE TABLE mlop_metrics FINAL")
+    source = "WHERE database = currentDatabase() AND table = 'mlop_metrics' AND active"
+    total, rows = where.sql(f"SELECT sum(bytes_on_disk), sum(rows) FROM system.parts {source}")[0]
+    columns = where.sql(
+        "SELECT column, sum(column_data_compressed_bytes) FROM system.parts_columns "
+        f"{source} GROUP BY column ORDER BY 2 DESC"
+    )
+    count = max(1, int(rows))
+    return {
+        "all": round(int(total) / count, 3),
+        **{str(name): round(int(size) / count, 3) for name, size in columns},
+    }
