@@ -110,8 +110,14 @@ def clickhouse(settings: "Settings") -> ClickHouseClient:
             settings.clickhouse_timeout_seconds,
         )
     layout = layout_of(settings)
-    note = noted_server(layout)
-    if note is None or holder(layout) is None:
+    note, pid = noted_server(layout), holder(layout)
+    if note is None and pid is not None:
+        raise NotThere(
+            f"process {pid} on {layout.root} is starting, or a `charon clickhouse`: look again in "
+            f"a moment, or name the address that it shows with --clickhouse-url, and give "
+            f"CHARON_CLICKHOUSE_USER and CHARON_CLICKHOUSE_PASSWORD"
+        )
+    if note is None or pid is None:
         raise NotThere(
             f"no server runs on {layout.root}, and the embedded ClickHouse runs inside it: start "
             f"it with `charon serve` (or say where the data is with --data-dir)"

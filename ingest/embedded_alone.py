@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 import uvloop
 
-from ingest.data_dir import DataDirLock, engine_password
+from ingest.data_dir import DataDirLock, engine_password, forget_server
 from ingest.embedded import serve
 from ingest.embedded_lock import PathLock, PathTaken
 from ingest.layout import Layout
@@ -78,6 +78,7 @@ def run(place: Place, *, as_json: bool) -> None:
     layout = Layout(place.data_dir)
     lock = DataDirLock.take(layout)
     try:
+        forget_server(layout)  # a note that a killed `charon serve` left would lead commands astray
         path_lock = _lock(layout.clickhouse, patiently=lock.was_killed)
         try:
             if place.port:

@@ -114,6 +114,12 @@ def test_the_directory_is_refused_to_a_second_one_and_to_a_server_by_the_holders
         assert f"pid {engine.process.pid}" in said
 
 
+def test_commands_that_look_for_a_server_there_say_what_it_is(engine, data_dir):
+    said = refused("sql", "SELECT 1", data_dir=data_dir)
+    assert f"process {engine.process.pid}" in said
+    assert "--clickhouse-url" in said
+
+
 def test_a_taken_port_is_an_error_that_names_it(engine, tmp_path):
     port = engine.facts["url"].rpartition(":")[2]
     assert f"port {port}" in refused("clickhouse", "--port", port, data_dir=tmp_path / "other")
