@@ -83,20 +83,22 @@ async def apply_status(
 async def reopen(
     connection: AsyncConnection, run: RunHead, *, now_ms: int, api_key_id: str | None
 ) -> RunHead:
-    """A resumed run runs again; one that runs stays as it is. The run must be locked.
+    """A resumed run runs again; of one that runs only the time is noted. The run must be locked.
+
+    That time is a sign of life: a process that takes up the run of one that was just killed is not
+    taken for dead before its first heartbeat.
 
     What was asked of the run before it ended is void: a cancellation that came too late does not
     stop its next life. One that waits for a run that still runs stands, whoever joins it.
 
     Returns: the run as it is now.
     """
-    if run.status is Status.RUNNING:
-        return run
-    await connection.execute(
-        update(run_triggers)
-        .where(run_triggers.c.run_id == run.id, run_triggers.c.consumed_at_ms.is_(None))
-        .values(consumed_at_ms=now_ms)
-    )
+    if run.status is not Status.RUNNING:
+        await connection.execute(
+            update(run_triggers)
+            .where(run_triggers.c.run_id == run.id, run_triggers.c.consumed_at_ms.is_(None))
+            .values(consumed_at_ms=now_ms)
+        )
     await apply_status(
         connection,
         run,

@@ -37,7 +37,7 @@ async def test_a_run_that_beat_has_150_seconds_and_one_that_never_did_1800(tenan
     assert await found(tenant, after=mute) == [fed]
 
 
-@pytest.mark.parametrize("sign", ["beat", "rows", "resume"])
+@pytest.mark.parametrize("sign", ["beat", "rows", "resume", "joined"])
 async def test_any_sign_of_life_gives_a_full_period_of_grace(tenant, new_run, sign):
     catalog, clock = tenant.catalog, tenant.clock
     run_id = (await catalog.runs.create(tenant.id, new_run())).run.id
@@ -48,7 +48,8 @@ async def test_any_sign_of_life_gives_a_full_period_of_grace(tenant, new_run, si
     elif sign == "rows":
         await catalog.heartbeats.note_rows({run_id: clock.now_ms})
     else:
-        await catalog.runs.update_status(tenant.id, run_id, StatusRequest(Status.FAILED))
+        if sign == "resume":
+            await catalog.runs.update_status(tenant.id, run_id, StatusRequest(Status.FAILED))
         await catalog.runs.resume(tenant.id, run_id)
     clock.now_ms += 150_000
     assert await found(tenant) == []

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SCRIPT = Path(__file__).parent / "training.py"
-GRACE_SECONDS = 20
+GRACE_SECONDS = 30
+"""Long enough for a training process to be heard of on a busy machine, short enough to wait for."""
 SETTINGS = {
     "heartbeat_grace_seconds": str(GRACE_SECONDS),
     "silence_grace_seconds": str(GRACE_SECONDS),

@@ -85,8 +85,11 @@ def forks(notes: Notes, parent: int) -> None:
     log(fork, range(5, 9))
     fork.finish()
     notes.add("fork", fork)
-    for name, step in (("fork of fork, before", 3), ("fork of fork, after", 7)):
-        second = init(name=name, fork_run_id=int(fork.id), fork_step=step)
+    for name, step, which in (
+        ("fork of fork, before", 3, int(fork.id)),
+        ("fork of fork, after", 7, fork.settings._display_id),
+    ):
+        second = init(name=name, fork_run_id=which, fork_step=step)
         log(second, range(step + 1, step + 2))
         second.finish()
         notes.add(name, second)
