@@ -18,7 +18,8 @@ from catalog.tags import tags_from_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, Label
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from catalog.engine import Database
     from catalog.statuses import Status
@@ -71,6 +72,31 @@ class RunPage:
     organisation_slug: str
 
 
+@dataclass(frozen=True, slots=True)
+class FoundRuns:
+    """Runs that were asked for by number."""
+
+    runs: list[RunHead]
+    organisation_slug: str
+
+
+async def found_runs(connection: AsyncConnection, tenant: str, run_ids: Sequence[int]) -> FoundRuns:
+    """The organisation's runs of these numbers, in the order of numbers."""
+    statement = select_heads(tenant).where(runs.c.id.in_(run_ids)).order_by(runs.c.id)
+    found = [head_of(row) for row in await connection.execute(statement)]
+    return FoundRuns(found, await slug_of_tenant(connection, tenant))
+
+
+async def configs_of(
+    connection: AsyncConnection, tenant: str, run_ids: Sequence[int]
+) -> dict[int, str | None]:
+    """Configurations by the numbers of the organisation's runs."""
+    statement = select(runs.c.id, _config()).where(
+        runs.c.organisation_id == tenant, runs.c.id.in_(run_ids)
+    )
+    return {int(row.id): row.config for row in await connection.execute(statement)}
+
+
 async def page_of_runs(database: Database, tenant: str, search: RunSearch) -> RunPage:
     """The runs that were looked for; none of a project that is not there.
 
@@ -80,10 +106,9 @@ async def page_of_runs(database: Database, tenant: str, search: RunSearch) -> Ru
     order = _order(search.sort)
     where = _conditions(search, is_sqlite=database.is_sqlite)
     columns = runs.c
-    config = case((func.length(columns.config) <= CONFIG_CHARACTERS_MAX, columns.config))
     found = select_heads(tenant).where(*where)
     statement = (
-        found.add_columns(columns.tags, config.label("config"))
+        found.add_columns(columns.tags, _config())
         .order_by(*order)
         .limit(search.limit)
         .offset(search.offset)
@@ -96,6 +121,11 @@ async def page_of_runs(database: Database, tenant: str, search: RunSearch) -> Ru
         ]
         total = (await connection.execute(count)).scalar_one()
         return RunPage(page, total, await slug_of_tenant(connection, tenant))
+
+
+def _config() -> Label[str | None]:
+    column = runs.c.config
+    return case((func.length(column) <= CONFIG_CHARACTERS_MAX, column)).label("config")
 
 
 def _order(sort: str) -> list[ColumnElement[Any]]:

@@ -21,7 +21,14 @@ from catalog.run_creation import NewRun, OpenedRun, of_external_id, open_run
 from catalog.run_details import RunDetails, details_of
 from catalog.run_events import RunEvent, events_of
 from catalog.run_forks import resolved_parent
-from catalog.run_pages import RunPage, RunSearch, page_of_runs
+from catalog.run_pages import (
+    FoundRuns,
+    RunPage,
+    RunSearch,
+    configs_of,
+    found_runs,
+    page_of_runs,
+)
 from catalog.run_records import (
     RUN_ID_MAX,
     Run,
@@ -219,6 +226,16 @@ class Runs:
         statement = _of_display_id(tenant, text, project)
         async with self._database.read() as connection:
             return await details_of(connection, await _the_one(connection, statement))
+
+    async def heads(self, tenant: str, run_ids: Sequence[int]) -> FoundRuns:
+        """Those of the runs that are the organisation's."""
+        async with self._database.read() as connection:
+            return await found_runs(connection, tenant, run_ids)
+
+    async def configs(self, tenant: str, run_ids: Sequence[int]) -> dict[int, str | None]:
+        """The configurations of runs by their numbers; None for one too long for a list."""
+        async with self._database.read() as connection:
+            return await configs_of(connection, tenant, run_ids)
 
     async def page(self, tenant: str, search: RunSearch) -> RunPage:
         """Runs of one project, found and sorted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -17,9 +17,18 @@ def _words(text: object) -> object:
     return [word for word in (part.strip() for part in text.split(",")) if word]
 
 
+def _upper(text: object) -> object:
+    return text.upper() if isinstance(text, str) else text
+
+
 Words = Annotated[list[str], BeforeValidator(_words), Field(max_length=100)]
 Statuses = Annotated[list[Status], BeforeValidator(_words), Field(max_length=100)]
 Text = Annotated[str, Field(min_length=1)]
+
+
+RUN_ID_MAX = 2**63 - 1
+RunId = Annotated[int, Field(ge=0, le=RUN_ID_MAX)]
+RunIds = Annotated[list[RunId], BeforeValidator(_words), Field(max_length=100)]
 
 
 class RunQuery(Body):
@@ -46,3 +55,53 @@ class ListQuery(Body):
     sort: str = Field("-createdAt", description="createdAt, updatedAt, name or status; - before it")
     filter: Text | None = Field(None, description="RunFilterGrammar as JSON; not taken yet")
     field_filters: Text | None = Field(None, description="FieldFilterTerm[]; not taken yet")
+
+
+class MetricsQuery(Body):
+    """`GET /api/runs/metrics`."""
+
+    run_id: RunId
+    project_name: Text
+    log_name: Text | None = None
+    log_group: Text | None = None
+    limit: int = Field(2_000, ge=1, le=10_000, description="of each name")
+    step_min: int | None = Field(None, ge=0, le=2**53)
+    step_max: int | None = Field(None, ge=0, le=2**53)
+
+
+class MetricNamesQuery(Body):
+    """`GET /api/runs/metric-names`."""
+
+    project_name: Text
+    search: Text | None = Field(None, description="in the name, whatever the case")
+    run_ids: RunIds = Field([], description="comma list")
+    limit: int = Field(500, ge=1, le=500)
+
+
+class StatisticsQuery(Body):
+    """`GET /api/runs/statistics`."""
+
+    run_id: RunId
+    project_name: Text
+    log_name: Text | None = None
+    log_group: Text | None = None
+
+
+class CompareQuery(Body):
+    """`GET /api/runs/compare`."""
+
+    run_ids: Annotated[RunIds, Field(min_length=1, description="comma list")]
+    project_name: Text
+    log_name: Text
+
+
+class LogsQuery(Body):
+    """`GET /api/runs/logs`."""
+
+    run_id: RunId
+    project_name: Text
+    log_type: Annotated[
+        Literal["INFO", "ERROR", "WARNING", "DEBUG", "PRINT"] | None, BeforeValidator(_upper)
+    ] = None
+    limit: int = Field(1_000, ge=1, le=10_000)
+    offset: int = Field(0, ge=0, le=2**31)

@@ -184,6 +184,107 @@ class RunList(Reply):
     total: int
 
 
+class MetricPoint(Reply):
+    """A point; one that is not finite has the value 0 and a flag."""
+
+    log_name: str
+    log_group: str
+    value: float
+    value_flag: Literal["", "NaN", "Inf", "-Inf"]
+    time: str
+    step: float
+
+
+class MetricPoints(Reply):
+    """Points by name, then by step."""
+
+    metrics: list[MetricPoint]
+
+
+class MetricNames(Reply):
+    """Names in order."""
+
+    project_name: str
+    metric_names: list[str]
+
+
+class LastValue(Reply):
+    """The largest step of any value, and the finite value of the largest step that has one."""
+
+    step: float
+    value: float | None
+
+
+class MetricStatistics(Reply):
+    """Of finite values; null where there is none."""
+
+    log_name: str
+    log_group: str
+    count: int
+    min: float | None
+    max: float | None
+    mean: float | None
+    stddev: float | None
+    last: LastValue
+
+
+class Statistics(Reply):
+    """A run's metrics by name, the first hundred."""
+
+    run_id: int
+    run_name: str
+    project_name: str
+    url: str
+    metrics: list[MetricStatistics]
+
+
+class ComparedStats(Reply):
+    """Of finite values; null where there is none."""
+
+    count: int
+    min: float | None
+    max: float | None
+    mean: float | None
+    final: float | None
+
+
+class ComparedRun(Reply):
+    """A run beside others."""
+
+    run_id: int
+    run_name: str
+    url: str
+    status: Status
+    config: Any
+    stats: ComparedStats | None
+
+
+class Comparison(Reply):
+    """One metric of several runs, in the order in which they were asked for."""
+
+    project_name: str
+    log_name: str
+    comparison_url: str
+    runs: list[ComparedRun]
+
+
+class LogLine(Reply):
+    """A console line."""
+
+    time: str
+    log_type: str
+    line_number: int
+    message: str
+    step: float
+
+
+class LogLines(Reply):
+    """Lines by their number, and how many there are."""
+
+    logs: list[LogLine]
+    total: int
+
+
 class RunNumber(Reply):
     """A run by its number."""
 

@@ -8,6 +8,7 @@ from ingest.api_account import ACCOUNT_ENDPOINTS
 from ingest.api_endpoints import public
 from ingest.api_opening import OPENING_ENDPOINTS
 from ingest.api_reading import LAST_ENDPOINTS, READING_ENDPOINTS
+from ingest.api_series import SERIES_ENDPOINTS
 from ingest.api_signals import SIGNAL_ENDPOINTS
 from ingest.api_updates import UPDATE_ENDPOINTS
 from ingest.openapi import described
@@ -28,6 +29,7 @@ def endpoints() -> Sequence[Endpoint]:
         *UPDATE_ENDPOINTS,
         *SIGNAL_ENDPOINTS,
         *READING_ENDPOINTS,
+        *SERIES_ENDPOINTS,
     )
     description = described((*others, *LAST_ENDPOINTS), path="/api/openapi.json")
     return (*others, public("/api/openapi.json", description), *LAST_ENDPOINTS)

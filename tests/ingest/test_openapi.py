@@ -11,6 +11,7 @@ import pytest
 from ingest.api_answers import PY
 from ingest.api_replies import ApiError, PyError
 from ingest.api_runs import endpoints, run_routes
+from ingest.api_series import SERIES_ENDPOINTS
 from ingest.app import make_app
 from tests.ingest.api_client import Api, running_api
 
@@ -122,8 +123,8 @@ async def test_every_example_is_taken_and_every_answer_is_as_described(api):
     }
     seen = set()
     for endpoint in endpoints():
-        if endpoint.answer is None:
-            continue
+        if endpoint.answer is None or endpoint in SERIES_ENDPOINTS:
+            continue  # series need an engine: test_api_series.py
         path = re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], endpoint.path)
         body = endpoint.example
         if body is not None and "runId" in body:

@@ -86,3 +86,9 @@ async def test_reads_are_bounded_in_number(reader):
     async with asyncio.timeout(20):
         answers = await asyncio.gather(*(reader.rows("SELECT 1 AS one") for _ in range(50)))
     assert answers == [[{"one": 1}]] * 50
+
+
+async def test_a_query_that_finds_nothing_gives_no_rows(reader):
+    assert await reader.rows("SELECT number FROM numbers(5) WHERE number > {n:UInt8}", n="9") == []
+    rows = await reader.rows("SELECT number AS n, 'é' AS t FROM numbers(2)")
+    assert rows == [{"n": 0, "t": "é"}, {"n": 1, "t": "é"}]

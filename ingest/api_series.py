@@ -1,0 +1,177 @@
+"""Reading what was logged: points, statistics, names and console lines.
+
+Rows are looked for under the project that is asked for, in the key's organisation; of a run that
+is not there, there are none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from catalog.errors import Invalid, NotFound
+from ingest.api_endpoints import asked
+from ingest.api_opening import plain_number, run_url
+from ingest.api_queries import (
+    CompareQuery,
+    LogsQuery,
+    MetricNamesQuery,
+    MetricsQuery,
+    StatisticsQuery,
+)
+from ingest.api_replies import Comparison, LogLines, MetricNames, MetricPoints, Statistics
+from ingest.api_updates import json_value
+from ingest.appkeys import READER
+from ingest.stored_rows import Series, logs, metric_names, points, statistics
+
+if TYPE_CHECKING:
+    from ingest.api_calls import Asked, Caller
+    from ingest.reader import Reader
+
+_FLAGS = {"nan": "NaN", "inf": "Inf", "-inf": "-Inf"}
+
+
+async def list_points(call: Asked[MetricsQuery]) -> dict[str, Any]:
+    """A run's points by name and step; of more than `limit` of a name, every n-th and the last."""
+    query = call.query
+    series = Series(
+        call.tenant,
+        query.project_name,
+        [query.run_id],
+        log_name=query.log_name,
+        log_group=query.log_group,
+        step_min=query.step_min,
+        step_max=query.step_max,
+    )
+    return {
+        "metrics": [
+            {
+                "logName": row["logName"],
+                "logGroup": row["logGroup"],
+                **_value(row["value"]),
+                "time": row["time"],
+                "step": plain_number(float(row["step"])),
+            }
+            for row in await points(_reader(call), series, query.limit)
+        ]
+    }
+
+
+async def list_metric_names(call: Asked[MetricNamesQuery]) -> dict[str, Any]:
+    """Names of a project's metrics, of all its runs or of some, in order."""
+    query = call.query
+    names = await metric_names(
+        _reader(call),
+        call.tenant,
+        query.project_name,
+        query.run_ids,
+        search=query.search,
+        limit=query.limit,
+    )
+    return {"projectName": query.project_name, "metricNames": names}
+
+
+async def run_statistics(call: Asked[StatisticsQuery]) -> dict[str, Any]:
+    """Count, bounds, mean and last value of a run's metrics, over finite values."""
+    query = call.query
+    found = await call.catalog.runs.heads(call.tenant, [query.run_id])
+    if not found.runs or found.runs[0].project != query.project_name:
+        raise NotFound("Run not found")
+    run = found.runs[0]
+    series = Series(
+        call.tenant,
+        query.project_name,
+        [query.run_id],
+        log_name=query.log_name,
+        log_group=query.log_group,
+    )
+    return {
+        "runId": run.id,
+        "runName": run.name,
+        "projectName": run.project,
+        "url": run_url(call.request, found.organisation_slug, run),
+        "metrics": [
+            {
+                "logName": row["logName"],
+                "logGroup": row["logGroup"],
+                **_bounds(row),
+                "stddev": row["stddev"] if row["count"] else None,
+                "last": {
+                    "step": plain_number(float(row["lastStep"])),
+                    "value": row["last"] if row["count"] else None,
+                },
+            }
+            for row in await statistics(_reader(call), series)
+        ],
+    }
+
+
+async def compare(call: Asked[CompareQuery]) -> dict[str, Any]:
+    """One metric's statistics of several runs; runs that are not there are left out."""
+    query = call.query
+    found = await call.catalog.runs.heads(call.tenant, query.run_ids)
+    runs = {run.id: run for run in found.runs if run.project == query.project_name}
+    if not runs:
+        raise Invalid("No valid run IDs provided")
+    series = Series(call.tenant, query.project_name, sorted(runs), log_name=query.log_name)
+    rows = {int(row["runId"]): row for row in await statistics(_reader(call), series)}
+    configs = await call.catalog.runs.configs(call.tenant, sorted(runs))
+    urls = {run.id: run_url(call.request, found.organisation_slug, run) for run in found.runs}
+    first = next(iter(urls.values()))
+    return {
+        "projectName": query.project_name,
+        "logName": query.log_name,
+        "comparisonUrl": first.rpartition("/")[0],
+        "runs": [
+            {
+                "runId": run_id,
+                "runName": runs[run_id].name,
+                "url": urls[run_id],
+                "status": runs[run_id].status,
+                "config": json_value(configs.get(run_id)),
+                "stats": _stats(rows.get(run_id)),
+            }
+            for run_id in dict.fromkeys(query.run_ids)
+            if run_id in runs
+        ],
+    }
+
+
+async def list_logs(call: Asked[LogsQuery]) -> dict[str, Any]:
+    """A run's console lines by their number, and how many there are."""
+    query = call.query
+    series = Series(call.tenant, query.project_name, [query.run_id])
+    lines, total = await logs(
+        _reader(call), series, query.log_type, limit=query.limit, offset=query.offset
+    )
+    return {"logs": lines, "total": total}
+
+
+SERIES_ENDPOINTS = [
+    asked("/api/runs/metrics", MetricsQuery, list_points, MetricPoints),
+    asked("/api/runs/metric-names", MetricNamesQuery, list_metric_names, MetricNames),
+    asked("/api/runs/statistics", StatisticsQuery, run_statistics, Statistics),
+    asked("/api/runs/compare", CompareQuery, compare, Comparison),
+    asked("/api/runs/logs", LogsQuery, list_logs, LogLines),
+]
+
+
+def _reader(caller: Caller) -> Reader:
+    return caller.request.app[READER]
+
+
+def _value(value: float | str) -> dict[str, Any]:
+    """A number that JSON holds, and the word for one that it does not."""
+    if isinstance(value, str):
+        return {"value": 0, "valueFlag": _FLAGS[value]}
+    return {"value": value, "valueFlag": ""}
+
+
+def _bounds(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("min", "max", "mean")
+    return {"count": row["count"]} | {name: row[name] if row["count"] else None for name in names}
+
+
+def _stats(row: dict[str, Any] | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    return _bounds(row) | {"final": row["last"] if row["count"] else None}
