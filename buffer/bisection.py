@@ -32,6 +32,10 @@ INSERTS_MAX = 64
 BAD_FRAMES_MAX = 8
 """More requests than this do not go wrong at once by themselves: the table is what is wrong."""
 
+SHARE_ROWS_MIN = 17
+"""From so many rows on, half of a batch bad means the table. Of fewer, half is soon reached: a bad
+row that comes alone is all of its batch, and would hold up for ever what comes behind it."""
+
 
 def span_of(pending: Pending) -> RowSpan:
     """The rows of the next try."""
@@ -102,9 +106,19 @@ def after_quarantine(path: Bisection, rows: int, *, is_new_frame: bool) -> Bisec
     )
 
 
-def looks_like_the_table(path: Bisection, rows: int, *, is_new_frame: bool) -> bool:
-    """Whether one more bad row makes too many: it stays, and the operator is asked."""
-    return path.bad_frames + is_new_frame > BAD_FRAMES_MAX or 2 * (path.bad_rows + 1) >= rows
+def looks_like_the_table(path: Bisection, rows: int, *, is_new_frame: bool, in_a_row: int) -> bool:
+    """Whether one more bad row makes too many: it stays, and the operator is asked.
+
+    Args:
+        path: the place of the try, one row long.
+        rows: of the batch.
+        is_new_frame: the row is of another frame than the last one set aside.
+        in_a_row: frames set aside since the table last took a row, in this batch and in those
+            before: small batches, each bad, are the table as well.
+    """
+    if max(path.bad_frames, in_a_row) + is_new_frame > BAD_FRAMES_MAX:
+        return True
+    return rows >= SHARE_ROWS_MIN and 2 * (path.bad_rows + 1) >= rows
 
 
 def _half(first: int, end: int) -> int:

@@ -64,7 +64,7 @@ FILE_NAME = "checkpoint"
 
 _MAGIC = b"CHARONCP"
 _HEAD = struct.Struct("<8sIIQ16s")
-_TABLE = struct.Struct("<BB2xIQQQQQQQQQIII")
+_TABLE = struct.Struct("<BBBxIQQQQQQQQQIII")
 _CRC = struct.Struct("<I")
 _FLAG_PENDING = 1
 _FLAG_BISECTION = 2
@@ -101,11 +101,13 @@ class TableState:
     Attributes:
         delivered: LSN of the next frame to deliver: below it all is done.
         next_number: counter of the next block, below the shard's tag.
+        aside_in_a_row: frames with rows that the table refused, since it last took a row.
     """
 
     delivered: Lsn
     next_number: int
     pending: Pending | None
+    aside_in_a_row: int = 0
 
     @property
     def end_lsn(self) -> Lsn:
@@ -292,6 +294,7 @@ def _encode_table(kind: StreamKind, state: TableState) -> bytes:
     return _TABLE.pack(
         kind,
         flags,
+        min(state.aside_in_a_row, 255),
         pending.generation if pending else 0,
         state.delivered,
         state.next_number,
@@ -345,7 +348,7 @@ def _is_whole(slot: bytes) -> bool:
 
 
 def _decode_table(slot: bytes, at: int) -> tuple[StreamKind, TableState]:
-    kind, flags, generation, delivered, next_number, *rest = _TABLE.unpack_from(slot, at)
+    kind, flags, aside, generation, delivered, next_number, *rest = _TABLE.unpack_from(slot, at)
     first, last, rows, number = rest[:4]
     path = Bisection(*rest[4:]) if flags & _FLAG_BISECTION else None
     pending = (
@@ -353,4 +356,4 @@ def _decode_table(slot: bytes, at: int) -> tuple[StreamKind, TableState]:
         if flags & _FLAG_PENDING
         else None
     )
-    return StreamKind(kind), TableState(Lsn(delivered), next_number, pending)
+    return StreamKind(kind), TableState(Lsn(delivered), next_number, pending, aside)

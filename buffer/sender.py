@@ -89,6 +89,7 @@ class Sender:
         self._frames: Frames | None = None
         self._after_batch = Lsn(0)
         self._bad_frame: Lsn | None = None
+        self._aside_in_a_row = 0
         self.condition = Condition(
             self._table,
             parts.shard,
@@ -112,6 +113,7 @@ class Sender:
             TableStopped: the server cannot read the block.
         """
         self._live, self._frames, self._doubt = None, None, None
+        self._aside_in_a_row = self.state.aside_in_a_row
         pending = self.state.pending
         if pending is None:
             return
@@ -215,6 +217,7 @@ class Sender:
         """All of a span is stored or set aside; ``rows`` of it are stored."""
         self.condition.worked()
         if rows:
+            self._aside_in_a_row = 0
             self.delivered_rows += rows
             self._around.metrics.count("delivery_rows", rows, table=self._table)
             await note_delivered(self._parts, self._around.clock, self._kind, pending, span, rows)
@@ -294,11 +297,11 @@ class Sender:
         is_there = live.layout.has_batch and await sink.has_batch(live.layout, pending.number)
         self._doubt = None  # the server has spoken, and we have looked
         if is_there:
-            raise _for_operator(error, "the rows are stored; a view on the table refuses them")
+            raise error.for_operator("the rows are stored; a view on the table refuses them")
         if error.error_class is not ErrorClass.ROWS:
             return False
         if bisection.is_exhausted(pending):
-            raise _for_operator(error, f"not found in {bisection.INSERTS_MAX} inserts")
+            raise error.for_operator(f"not found in {bisection.INSERTS_MAX} inserts")
         path = pending.path or bisection.begun(pending)
         hint = error.bad_row
         bad_row = None if hint is None or hint >= len(built.kept) else built.kept[hint]
@@ -308,10 +311,13 @@ class Sender:
             return True
         [found] = set_aside(frames, [path.next_row])
         is_new_frame = found.frame.lsn != self._bad_frame
-        if bisection.looks_like_the_table(path, pending.rows, is_new_frame=is_new_frame):
-            raise _for_operator(error, "too much of the batch is refused for rows to be at fault")
+        if bisection.looks_like_the_table(
+            path, pending.rows, is_new_frame=is_new_frame, in_a_row=self._aside_in_a_row
+        ):
+            raise error.for_operator("too much is refused for rows to be at fault")
         await self._put(error.message, error.code, [found])
         self._bad_frame = found.frame.lsn
+        self._aside_in_a_row += is_new_frame
         after = bisection.after_quarantine(path, pending.rows, is_new_frame=is_new_frame)
         await self._go_on(pending, after)
         return True
@@ -374,6 +380,7 @@ class Sender:
 
     async def _store(self, state: TableState) -> None:
         """Stores the table's state, however often it takes: nothing goes on without it."""
+        state = replace(state, aside_in_a_row=self._aside_in_a_row)
         has_failed = False
         while True:
             try:
@@ -389,9 +396,3 @@ class Sender:
 
     async def _put(self, reason: str, code: int | None, rows: Sequence[SetAside]) -> None:
         await put_rows(self._parts, self._around.metrics, self._table, reason, code, rows)
-
-
-def _for_operator(error: SinkError, why: str) -> SinkError:
-    return SinkError(
-        ErrorClass.OPERATOR, error.code, f"{why}: {error.message}", is_outcome_unknown=False
-    )

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from buffer.errors import BufferFailure
+from schema.chcodes import ErrorClass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from schema.block import Block, Layout
-    from schema.chcodes import ErrorClass
     from schema.ids import BlockNumber
     from schema.streams import StreamKind
 
@@ -49,6 +49,11 @@ class SinkError(BufferFailure):
         self.message = message
         self.is_outcome_unknown = is_outcome_unknown
         self.bad_row = bad_row
+
+    def for_operator(self, why: str) -> SinkError:
+        """The same, for somebody to mend."""
+        message = f"{why}: {self.message}"
+        return SinkError(ErrorClass.OPERATOR, self.code, message, is_outcome_unknown=False)
 
 
 class Sink(Protocol):

@@ -137,13 +137,47 @@ class TestInTheFlusher:
         await rig.drain()
         assert len(table.rows) == 392
 
-    async def test_half_of_a_batch_is_the_operators_and_nothing_is_set_aside(self, rig):
-        table = await self.fill(rig, 1, 2, {0.0, 1.0})
+    async def test_half_of_a_batch_is_the_operators(self, rig):
+        rows = bisection.SHARE_ROWS_MIN
+        table = await self.fill(rig, 1, rows, set(map(float, range(rows))))
         await rig.until(lambda: rig.statistics().condition is TableCondition.WAITING)
-        assert rig.set_aside() == []
+        aside = rig.quarantine.statistics().rows
+        assert 2 * aside < rows
         table.is_bad = None
         await rig.drain()
-        assert [row["value"] for row in table.rows] == [0.0, 1.0]
+        assert len(table.rows) == rows - aside
+
+    @pytest.mark.parametrize("rows", [1, 2])
+    async def test_a_bad_row_that_comes_alone_holds_up_nothing(self, rig, rows):
+        table = await self.fill(rig, 1, rows, {0.0})
+        await rig.drain()
+        assert [row["value"] for row in table.rows] == [1.0][: rows - 1]
+        [entry] = rig.set_aside()
+        assert [row["value"] for row in rows_of(entry.chunks[0])] == [0.0]
+        rig.append(metrics(7.0))
+        await rig.drain()
+        assert [row["value"] for row in table.rows][-1] == 7.0
+
+    async def test_small_batches_that_are_all_bad_are_the_operators_across_restarts(self, rig):
+        table = rig.table()
+        table.is_bad = lambda row: True
+        rig.start()
+        for number in range(bisection.BAD_FRAMES_MAX):
+            if number == 5:  # what was counted is on disk
+                await rig.kill()
+                rig.start()
+            rig.append(metrics(float(number)))
+            await rig.drain()
+        assert rig.quarantine.statistics().rows == bisection.BAD_FRAMES_MAX
+        rig.append(metrics(100.0))
+        await rig.until(lambda: rig.statistics().condition is TableCondition.WAITING)
+        table.is_bad = None
+        await rig.drain()
+        assert [row["value"] for row in table.rows] == [100.0]
+        table.is_bad = lambda row: row["value"] == 200.0
+        rig.append(metrics(200.0))  # a row was taken since: it is counted from nothing
+        await rig.drain()
+        assert rig.quarantine.statistics().rows == bisection.BAD_FRAMES_MAX + 1
 
     async def test_a_search_used_up_is_the_operators_and_ends_when_it_is_mended(self, rig):
         table = rig.table()
@@ -161,7 +195,8 @@ class TestInTheFlusher:
         assert len(table.rows) == 1_000 - aside
 
     async def test_another_table_is_delivered_meanwhile(self, rig):
-        await self.fill(rig, 1, 2, {0.0, 1.0})
+        rows = bisection.SHARE_ROWS_MIN
+        await self.fill(rig, 1, rows, set(map(float, range(rows))))
         await rig.until(lambda: rig.statistics().condition is TableCondition.WAITING)
         rig.append(logs("a"))
         await rig.until(lambda: rig.table(StreamKind.LOGS).rows)
