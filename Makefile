@@ -65,7 +65,8 @@ bench-peers: $(INSTALLED)
 
 # All figures of docs/benchmarks.md, for a quiet machine: about ten minutes. QUICK=1 to see it work.
 bench-all: $(INSTALLED_DEV)
-	@$(BIN)/python -m loadtest.bench_all --out $(or $(OUT),bench-results) $(if $(QUICK),--quick)
+	@$(BIN)/python -m loadtest.bench_all --out $(or $(OUT),bench-results) \
+		$(if $(QUICK),--quick) $(if $(INTO),--into $(INTO))
 
 profile: $(INSTALLED_DEV)
 	@$(BIN)/python -m loadtest.profile

@@ -26,6 +26,7 @@ from loadtest.throwaway import throwaway_server
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+OPEN_LOOPS = ("locust_2000", "sockets_2000", "sockets_5000")
 GROWTH = (
     ("10 names a line, 100 runs", "steady", 500, 64),
     ("1,000 connections", "steady", 500, 1_000),
@@ -92,48 +93,51 @@ def steps(*, is_quick: bool) -> dict[str, Callable[[], Any]]:
     }
 
 
-def tables(found: dict[str, Any]) -> list[str]:
-    """Ready Markdown of what was measured so far."""
+def sections(found: dict[str, Any]) -> dict[str, list[str]]:
+    """Ready Markdown of what was measured so far, by the name of its place in the page."""
     facts = found["machine"]
-    lines = [
-        (
-            f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, Linux "
-            f"{facts['kernel']}, Python {facts['python']}, load average at the start "
-            f"{facts['load_average']}"
-        ),
-        "",
-    ]
-    if "bench" in found:
-        lines += bench.show(found["bench"], {})
+    parts: dict[str, list[str]] = {
+        "machine": [
+            f"Measured on {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB,",
+            f"Linux {facts['kernel']}, Python {facts['python']}; load average at the start: "
+            + f"{facts['load_average']}.",
+        ]
+    }
+    bench_found = found.get("bench", {})
+    parts |= bench_found.get("tables", {})
+    if "parts" in bench_found:
+        rows = [f"| {name} | {value:,.7g} |" for name, value in bench_found["parts"].items()]
+        parts["parts"] = ["| part | figure |", "|---|---|", *rows]
     if "ceilings" in found:
-        lines += [
-            "",
-            "### Generators alone",
-            "",
-            "| generator | requests/s | CPU \u00b5s |",
+        parts["ceilings"] = [
+            "| generator | requests/s | CPU \u00b5s a request |",
             "|---|---|---|",
+            *(
+                f"| {one['generator']} | {one['requests_per_second']:,} "
+                f"| {one['cpu_us_per_request']} |"
+                for one in found["ceilings"]
+            ),
         ]
-        lines += [
-            f"| {one['generator']} | {one['requests_per_second']:,} | {one['cpu_us_per_request']} |"
-            for one in found["ceilings"]
-        ]
-    loops = [
-        found[name] for name in ("locust_2000", "sockets_2000", "sockets_5000") if name in found
-    ]
+    loops = [found[name] for name in OPEN_LOOPS if name in found]
     if loops:
-        lines += ["", "### Open loop", "", *_open_table(loops)]
+        parts["open_loop"] = _open_table(loops)
     if "growth" in found:
-        lines += ["", "### What grows", "", *_growth_table(found["growth"])]
+        parts["growth"] = _growth_table(found["growth"])
     if "drain" in found:
-        lines += ["", "### Draining, and bytes", "", *_drain_table(found["drain"])]
+        parts["drain"] = _drain_table(found["drain"])
     if "profile" in found:
-        lines += ["", "### Profile", "", "| area | % |", "|---|---|"]
-        lines += [f"| {area} | {share} |" for area, share in found["profile"]["areas"].items()]
-        lines += ["", "| function, by itself | % |", "|---|---|"]
-        lines += [
-            f"| `{name}` | {share} |" for name, share in found["profile"]["functions"].items()
-        ]
-    return [*lines, "", *(f"**{fault}**" for fault in found["faults"])]
+        parts["profile"] = profile.table_of(**found["profile"])
+    return parts
+
+
+def into_page(page: str, parts: dict[str, list[str]]) -> str:
+    """The page with its figures replaced by those that were measured; others stay."""
+    for name, lines in parts.items():
+        begin, end = f"<!-- figures: {name} -->", f"<!-- end: {name} -->"
+        if begin in page and end in page:
+            before, _, rest = page.partition(begin)
+            page = "\n".join([f"{before}{begin}", *lines, f"{end}{rest.partition(end)[2]}"])
+    return page
 
 
 def main() -> None:
@@ -141,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m loadtest.bench_all")
     parser.add_argument("--out", type=Path, default=Path("bench-results"))
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--into", type=Path, help="a page whose figures are replaced")
     parser.add_argument("--only", nargs="*", help="steps")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -158,9 +163,18 @@ def main() -> None:
         found["faults"] += _faults(name, found.get(name))
         print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         (arguments.out / "figures.json").write_text(json.dumps(found, indent=1))
-        (arguments.out / "tables.md").write_text("\n".join(tables(found)) + "\n")
-    print("\n".join(tables(found)))
+        (arguments.out / "tables.md").write_text(_tables(found))
+    print(_tables(found))
+    if arguments.into is not None:
+        arguments.into.write_text(into_page(arguments.into.read_text(), sections(found)))
     sys.exit(1 if found["faults"] else 0)
+
+
+def _tables(found: dict[str, Any]) -> str:
+    lines = [
+        line for name, part in sections(found).items() for line in (f"### {name}", "", *part, "")
+    ]
+    return "\n".join([*lines, *(f"**{fault}**" for fault in found["faults"])]) + "\n"
 
 
 def _faults(name: str, value: Any) -> list[str]:  # noqa: ANN401 - what a step gave

@@ -45,7 +45,7 @@ function init(args)
   head = {
     ["Authorization"] = "Bearer " .. key,
     ["X-Project-Name"] = "bench",
-    ["X-Run-Id"] = "1",
+    ["X-Run-Id"] = "1000000001",
     ["Content-Type"] = "application/x-ndjson",
   }
 end

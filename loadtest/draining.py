@@ -1,4 +1,4 @@
-"""How fast a backlog goes to ClickHouse, and how many bytes a point takes on the way and at the end."""
+"""How fast a backlog goes to ClickHouse, and the bytes that a point takes in the log and there."""
 
 from __future__ import annotations
 

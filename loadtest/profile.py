@@ -91,13 +91,18 @@ def functions_of(raw: str, most: int = 15) -> dict[str, float]:
     return {name: round(100 * n / total, 1) for name, n in counts.most_common(most)}
 
 
-def table(raw: str) -> list[str]:
+def table_of(areas: dict[str, float], functions: dict[str, float]) -> list[str]:
     """Markdown of both."""
     lines = ["| area | % of the worker's samples |", "|---|---|"]
-    lines += [f"| {area} | {share} |" for area, share in areas_of(raw).items()]
+    lines += [f"| {area} | {share} |" for area, share in areas.items()]
     lines += ["", "| function, by itself | % |", "|---|---|"]
-    lines += [f"| `{name}` | {share} |" for name, share in functions_of(raw).items()]
+    lines += [f"| `{name}` | {share} |" for name, share in functions.items()]
     return lines
+
+
+def table(raw: str) -> list[str]:
+    """Markdown of raw lines."""
+    return table_of(areas_of(raw), functions_of(raw))
 
 
 def record(rate: float = RATE, seconds: int = SECONDS) -> str:

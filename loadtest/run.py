@@ -9,7 +9,7 @@ exit   means
 0      every request was acknowledged, and every acknowledged row is stored
 1      requests failed, or the rows in ClickHouse are not those that were acknowledged
 2      wrong usage, or a target that cannot be used
-3      the generator could not send all that was due: the figures are its own
+3      the rate was not held: by the server, or by the generator, whose load is told
 =====  ==============================================================================
 """
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from loadtest.target import Target
 
 UNSENT_SHARE_MAX = 0.01
+LATE_SECONDS_MAX = 2.0
+LATE_SHARE_MAX = 0.02
 SATURATED_CORES = 0.9
 
 
@@ -115,6 +117,13 @@ def verdict(figures: dict[str, Any]) -> tuple[int, list[str]]:
     unsent = figures["requests_due"] - figures["requests_sent"]
     if unsent > UNSENT_SHARE_MAX * figures["requests_due"]:
         said.append(f"{unsent:,} of {figures['requests_due']:,} requests were never sent")
+        status = 3
+    late = figures["seconds_taken"] - figures["seconds"]
+    if late > LATE_SECONDS_MAX + LATE_SHARE_MAX * figures["seconds"]:
+        said.append(
+            f"the last answer came {late:,.1f} s after the last request was due: the rate was not "
+            f"held, {figures['requests_per_second']:,.0f} a second were acknowledged"
+        )
         status = 3
     if figures["generator_cores"] > SATURATED_CORES * figures["generator_processes"]:
         said.append(

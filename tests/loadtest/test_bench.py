@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loadtest import bench, wrk
+from loadtest import bench, bench_all, wrk
 from loadtest.backlog import Backlog
 
 ROOT = Path(__file__).parents[2]
@@ -71,3 +71,13 @@ def test_figures_are_compared_as_ratios_by_name():
     ratios = {name: ratio for name, _, ratio in bench.compared(values, {"peer_10_ratio": 0.5})}
     assert ratios["peer_10_ratio"] == 1.9
     assert ratios["decode_10_us_per_request"] == 0
+
+
+def test_measured_tables_take_their_places_in_a_page_and_others_stay():
+    places = [
+        f"<!-- figures: {name} -->\nold\n<!-- end: {name} -->" for name in ("growth", "drain")
+    ]
+    page = "\n".join(["a", places[0], "b", places[1], ""])
+    replaced = bench_all.into_page(page, {"growth": ["new", "rows"], "unknown": ["lost"]})
+    assert replaced == page.replace("old", "new\nrows", 1)
+    assert bench_all.into_page(replaced, {"growth": ["old"]}) == page

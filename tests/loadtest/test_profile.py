@@ -3,7 +3,7 @@
 from loadtest import profile
 
 RAW = """\
-<module> (ingest/worker.py);run (asyncio/runners.py:118);quick_metrics (ingest/decode_quick.py:40) 30
+run (asyncio/runners.py:118);quick_metrics (ingest/decode_quick.py:40) 30
 <module> (ingest/worker.py);run (asyncio/runners.py:118) 50
 _run (threading.py:9);commit (buffer/log.py:186);write (buffer/fs.py:7) 15
 _run (threading.py:9);insert_file (aiochclient/client.py:7);dumps (json/encoder.py:200) 5
