@@ -110,10 +110,11 @@ async def beat(
         await asyncio.gather(*opened)
     connected()
     gap = INTERVAL_SECONDS / len(beaters)
+    last = seconds - gap / 2
     begun, sent = time.perf_counter(), 0
-    while sent * gap < seconds:
+    while sent * gap < last:
         now = time.perf_counter() - begun
-        while sent * gap <= now:
+        while sent * gap <= min(now, last):
             beaters[sent % len(beaters)].beat(begun + sent * gap)
             sent += 1
         await asyncio.sleep(TICK_SECONDS)

@@ -43,6 +43,7 @@ ENTRANCES = {
     "ingest.embedded",
     "ingest.prepare",
     "loadtest.demo",
+    "loadtest.heartbeats",
     "loadtest.closed_loop",
     "loadtest.bench",
     "loadtest.bench_all",
