@@ -21,17 +21,16 @@ from __future__ import annotations
 import gc
 import json
 import re
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
-from ingest.decode_lines import BLANKS
+from ingest.decode_lines import BLANKS, Block
 from ingest.refusals import WHOLE_LINE, Reason, Refusals, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ingest.decode_lines import Block
+    from collections.abc import Callable, Iterator, Sequence
 
 TextT = TypeVar("TextT", str, bytes)
 
@@ -60,26 +59,20 @@ def parse_block(block: Block) -> list[dict[str, Any]] | None:
     return values if len(values) == len(lines) and set(map(type, values)) == _ALL_OBJECTS else None
 
 
-def parse_whole(body: bytes) -> list[Any] | None:
+def parse_whole(body: bytes) -> Sequence[Any] | None:
     """As `parse_block`, for a body that is all there: a value a line, or None.
 
-    The same array, and the same reasons, without taking the lines apart: every line begins with
-    ``{`` where all newlines but the last are followed by one. Whether the values are objects is the
-    caller's to see.
+    A body of one line, which is the SDK's usual one, is parsed as it is. Whether its value is an
+    object is the caller's to see.
     """
-    lines = body.count(b"\n") + (body[-1:] != b"\n")
-    try:
-        if lines == 1:
-            return [_parse(orjson.loads, body)]
-        if body[:1] != b"{" or body.count(b"\n{") != lines - 1:
+    end = body.find(b"\n")
+    if end < 0 or end == len(body) - 1:
+        try:
+            return (_parse(orjson.loads, body),)
+        except orjson.JSONDecodeError:
             return None
-        text = b"[%b]" % body.replace(b"\n{", b",\n{")
-        if b"[" in body and _TWO_ON_A_LINE.search(text) is not None:
-            return None
-        values: list[Any] = _parse(orjson.loads, text)
-    except orjson.JSONDecodeError:
-        return None
-    return values if len(values) == lines else None
+    # readlines() looks for newlines with memchr: a third of the time that split() takes.
+    return parse_block(Block(1, BytesIO(body).readlines()))
 
 
 def parse_lines(block: Block, refusals: Refusals) -> Iterator[tuple[int, Any]]:

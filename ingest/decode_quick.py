@@ -5,13 +5,11 @@
 must be ordinary through and through: a good line of metrics each, nothing refused, nothing unknown,
 no time ahead. Anything else gives None, and the body goes to `Decoder`. For the bodies that it does
 take, it comes to the same payload, byte for byte (a property test).
-
-Values are checked and packed for all lines together, since per line that costs three calls more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ingest.decode_json import parse_whole
 from ingest.decode_rows import DAY_MS
@@ -19,6 +17,8 @@ from schema.limits import STEP_ABS_MAX, TIME_MS_MAX, TIME_MS_MIN
 from schema.lines import chunks_of_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ingest.decode_shapes import ShapeCache
     from schema.columns import Chunks
     from schema.ids import RunId, TenantId
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 QUICK_BYTES_MAX = 256 * 2**10
 """So that the rows of any body fit one frame, whatever its names: 43,000 rows, a MiB of names."""
 
+_Lines: TypeAlias = "tuple[Sequence[int], Sequence[float], Sequence[NameShape], Sequence[float]]"
+
 _NUMBERS = frozenset({int, float})
+_are_numbers = _NUMBERS.issuperset
+_are_integers = frozenset({int}).issuperset
+_are_three = frozenset({3}).issuperset
 
 
 def quick_metrics(
@@ -55,33 +60,54 @@ def quick_metrics(
     if not values:
         return None
     until_ms = min(now_ms + DAY_MS, TIME_MS_MAX)
-    find = shapes.find
-    are_numbers = _NUMBERS.issuperset
-    times: list[int] = []
-    steps: list[float] = []
-    line_shapes: list[NameShape] = []
-    points: list[float] = []
     try:
-        for value in values:
-            data, time_ms, step = value["data"], value["time"], value["step"]
-            names, items = (*data,), data.values()
-            shape = find(names) or shapes.new_shape(names)
-            if (
-                shape is None
-                or len(value) != 3
-                or type(time_ms) is not int
-                or not TIME_MS_MIN <= time_ms <= until_ms
-                or type(step) not in _NUMBERS
-                or not -STEP_ABS_MAX <= step <= STEP_ABS_MAX
-            ):
-                return None
-            times.append(time_ms)
-            steps.append(step)
-            line_shapes.append(shape)
-            points += items
+        if len(values) == 1:
+            lines = _line(values[0], until_ms, shapes)
+        else:
+            lines = _lines(values, until_ms, shapes)
     except (KeyError, TypeError, AttributeError):
         return None  # a field is missing, or something is not of the usual type
-    # Booleans above all, which an array takes for 0 and 1.
-    if not are_numbers(map(type, points)):
+    return None if lines is None else chunks_of_lines(tenant, project, run_id, *lines)
+
+
+def _line(value: Any, until_ms: int, shapes: ShapeCache) -> _Lines | None:  # noqa: ANN401 - JSON
+    """The line of a body that has one."""
+    data, time_ms, step = value["data"], value["time"], value["step"]
+    names, points = (*data,), [*data.values()]
+    if (
+        len(value) != 3
+        or type(time_ms) is not int
+        or not TIME_MS_MIN <= time_ms <= until_ms
+        or type(step) not in _NUMBERS
+        or not -STEP_ABS_MAX <= step <= STEP_ABS_MAX
+        # Booleans above all, which an array takes for 0 and 1.
+        or not _are_numbers(map(type, points))
+    ):
         return None
-    return chunks_of_lines(tenant, project, run_id, times, steps, line_shapes, points)
+    shape = shapes.find(names) or shapes.new_shape(names)
+    return None if shape is None else ((time_ms,), (step,), (shape,), points)
+
+
+def _lines(values: Sequence[Any], until_ms: int, shapes: ShapeCache) -> _Lines | None:
+    """All lines of a body, a column at a time: half of what it takes line by line."""
+    datas = [value["data"] for value in values]
+    times = [value["time"] for value in values]
+    steps = [value["step"] for value in values]
+    points = [point for data in datas for point in data.values()]
+    if (
+        not _are_three(map(len, values))
+        or not _are_integers(map(type, times))
+        or not TIME_MS_MIN <= min(times) <= max(times) <= until_ms
+        or not _are_numbers(map(type, steps))
+        or not -STEP_ABS_MAX <= min(steps) <= max(steps) <= STEP_ABS_MAX
+        or not _are_numbers(map(type, points))
+    ):
+        return None
+    found = []
+    for data in datas:
+        names = (*data,)
+        shape = shapes.find(names) or shapes.new_shape(names)
+        if shape is None:
+            return None
+        found.append(shape)
+    return times, steps, found, points

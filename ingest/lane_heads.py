@@ -30,11 +30,11 @@ from schema.streams import StreamKind
 
 if TYPE_CHECKING:
     import asyncio
-    import hashlib
 
     from aiohttp.http_parser import RawRequestMessage
     from multidict import CIMultiDictProxy
 
+    from ingest.receiving import Hash
     from schema.ids import TenantId
 
 HEADS_MAX = 8_192
@@ -69,10 +69,10 @@ class IngestHead:
     path: str
     authorization: str = field(repr=False)
     to: Addressee
-    digested: tuple[TenantId, hashlib.blake2b] | None = field(default=None, repr=False)
+    digested: tuple[TenantId, Hash] | None = field(default=None, repr=False)
     """The digest as far as the body, for the tenant that the key had at the last request."""
 
-    def digest(self, tenant: TenantId) -> hashlib.blake2b:
+    def digest(self, tenant: TenantId) -> Hash:
         """The request's digest, its body still to come; the caller's own."""
         if self.digested is None or self.digested[0] != tenant:
             self.digested = tenant, digest_of_head(tenant, self.kind, self.to, is_strict=False)

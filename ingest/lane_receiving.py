@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from buffer.errors import BufferFailure, LogFull
-from buffer.frame import Submission
+from buffer.frame import DIGEST_BYTES, Submission
 from ingest.answers import STATUS, RequestRefused, refusal_of
 from ingest.decode import decode_whole
 from ingest.intake import too_slow
@@ -115,7 +115,7 @@ class LaneReceiver:
             raise Unusual
         digest = head.digest(tenant)
         digest.update(body)
-        name = digest.digest()
+        name = digest.digest()[:DIGEST_BYTES]
         if self._storing.is_known(name) or not self._admission.take_small(len(body)):
             raise Unusual
         try:

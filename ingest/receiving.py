@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, Self
 
-from buffer.frame import Submission
+from buffer.frame import DIGEST_BYTES, Submission
 from ingest.answers import Code, RequestRefused, error_list, stored_response
 from ingest.decode import Decoder, decode_whole
 from ingest.intake import Body
@@ -40,7 +40,21 @@ SLICE_BYTES = 64 * 2**10
 costliest, of which the next slice is smaller."""
 SLICE_SECONDS = 0.003
 COSTLY_SLICE_BYTES = 8 * 2**10
-DIGEST_BYTES = 16
+
+
+class Hash(Protocol):
+    """Of `hashlib`'s, as far as it is used here."""
+
+    def update(self, data: bytes, /) -> None:
+        """More of what is digested."""
+
+    def copy(self) -> Self:
+        """Another that has begun in the same way."""
+        ...
+
+    def digest(self) -> bytes:
+        """Of all so far."""
+        ...
 
 
 class Receiver:
@@ -105,7 +119,7 @@ class Receiver:
                     kind, tenant, project, to.run_id, now_ms=now_ms, shapes=shapes, strict=strict
                 )
                 await _decode_pieces(start, body, reservation, decoder, digest, self._turn)
-            name = digest.digest()
+            name = digest.digest()[:DIGEST_BYTES]
             if key is not None:
                 self._keys.check(tenant, key, name)
             former = await self._storing.former(name)
@@ -153,16 +167,16 @@ class Receiver:
         )
 
 
-def digest_of_head(
-    tenant: TenantId, kind: StreamKind, to: Addressee, *, is_strict: bool
-) -> hashlib.blake2b:
-    """The digest of a request, its body still to come.
+def digest_of_head(tenant: TenantId, kind: StreamKind, to: Addressee, *, is_strict: bool) -> Hash:
+    """The digest of a request, its body still to come: SHA-256's first 16 bytes.
+
+    Processors have instructions for it: 42 KB take 25 us, and 47 with BLAKE2b.
 
     The project is the header's word: what the catalogue knows of the run may change between a
     request and its repeat. No part holds the separator: HTTP has no NUL in headers.
     """
     head = f"{tenant}\0{kind.value}\0{to.run_id}\0{to.project}\0{int(is_strict)}\0"
-    return hashlib.blake2b(head.encode(), digest_size=DIGEST_BYTES)
+    return hashlib.sha256(head.encode())
 
 
 async def _start_of(body: Body, reservation: Reservation) -> tuple[bytes, bool]:
@@ -180,7 +194,7 @@ async def _decode_pieces(
     body: Body,
     reservation: Reservation,
     decoder: Decoder,
-    digest: hashlib.blake2b,
+    digest: Hash,
     turn: asyncio.Lock,
 ) -> None:
     """Decode the start, then digest and decode the rest as it comes, yielding between slices."""
