@@ -152,7 +152,7 @@ def parse_chunks(chunks: Chunks) -> ParsedChunks:
 
 def parse_head(
     columns: Sequence[Column], head: bytes, row_count: int
-) -> tuple[Sequence[int] | None, list[ChunkColumn]]:
+) -> tuple[array[int] | None, list[ChunkColumn]]:
     """The beginning of a payload, which ends behind its first columns: line counts, and those.
 
     Raises:
@@ -188,9 +188,7 @@ def _column_at(
     return _parse_column(column, encoding, body, row_count, lines), offset + length
 
 
-def _parse_counts(
-    payload: bytes, line_count: int, row_count: int
-) -> tuple[Sequence[int] | None, int]:
+def _parse_counts(payload: bytes, line_count: int, row_count: int) -> tuple[array[int] | None, int]:
     if not line_count:
         return None, _HEAD.size
     end = _HEAD.size + 4 * line_count

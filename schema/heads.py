@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING
 from schema.columns import Encoding, parse_head
 from schema.errors import MalformedChunks
 from schema.expand import split_column
-from schema.names import group_piece
 from schema.streams import METRICS
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
     from schema.columns import ChunkColumn
-    from schema.streams import Column
 
 HEADS_MAX = 2_048
 HEAD_BYTES_MAX = 4_096
@@ -39,27 +38,22 @@ All together 8 MiB of raw bytes at most, and usually less than one."""
 TAIL_MARKS_BYTES = 15
 """Encoding and length of three columns."""
 
-_NAMES = METRICS.chunk_columns[:2]
+_COLUMNS = METRICS.chunk_columns[:2]
 _MARK = struct.Struct("<BI")
-
-
-@dataclass(slots=True)
-class Strings:
-    """A column of names: each line's strings are those of one piece."""
-
-    pieces: tuple[tuple[bytes, ...], ...]
-    indices: Sequence[int]
 
 
 @dataclass(slots=True, eq=False)
 class Head:
     """The head of a frame, and how its tail is cut. Compared and hashed by identity.
 
-    A value, like `Strings`; frozen ones would take three times as long to make.
+    A value; a frozen one would take three times as long to make.
 
     Attributes:
         counts: rows of each line; None where each row is a line.
         even: rows of every line where all have as many, else 0.
+        names: Native Strings, in pieces that lines may share.
+        indices: the piece of each line; empty where the only piece is that of all lines together,
+            or of each of them.
         tail: cuts mark, times, mark, steps, mark, values.
         line_mark, value_mark: what the marks must be.
     """
@@ -68,8 +62,8 @@ class Head:
     lines: int
     counts: Sequence[int] | None
     even: int
-    groups: Strings
-    names: Strings
+    names: tuple[tuple[bytes, ...], ...]
+    indices: Sequence[int]
     tail: struct.Struct
     line_mark: bytes
     value_mark: bytes
@@ -92,6 +86,8 @@ class Heads:
             head = _parse(raw, rows)
         except (MalformedChunks, IndexError):
             return None  # whoever parses the whole payload says what is wrong with it
+        if head is None:
+            return None
         if len(raw) <= HEAD_BYTES_MAX:
             if len(self._known) >= HEADS_MAX:
                 # All at once: runs whose keys never change are known again with their next frames,
@@ -101,46 +97,44 @@ class Heads:
         return head
 
 
-def _parse(raw: bytes, rows: int) -> Head:
-    counts, (groups, names) = parse_head(_NAMES, raw, rows)
+def _parse(raw: bytes, rows: int) -> Head | None:
+    counts, (groups, names) = parse_head(_COLUMNS, raw, rows)
+    if groups.encoding is not Encoding.GROUPS:
+        return None  # of a former release
     lines = rows if counts is None else len(counts)
     even = 1
     if counts is not None:
-        even = counts[0] if len(set(counts)) == 1 else 0
-    named = _strings(_NAMES[1], names, counts, rows)
-    if groups.encoding is Encoding.GROUPS:
-        pieces = tuple([tuple(map(group_piece, piece)) for piece in named.pieces])
-        grouped = Strings(pieces, named.indices)
-    else:
-        grouped = _strings(_NAMES[0], groups, counts, rows)
-    return Head(
-        rows,
-        lines,
-        counts,
-        even,
-        grouped,
-        named,
-        *_tail(lines, rows, Encoding.PLAIN if counts is None else Encoding.RUNS),
-    )
+        even = counts[0] if counts.count(counts[0]) == lines else 0
+    pieces, indices = _names(names, counts, rows)
+    encoding = Encoding.PLAIN if counts is None else Encoding.RUNS
+    return Head(rows, lines, counts, even, pieces, indices, *_tail(lines, rows, encoding))
 
 
-def _strings(
-    column: Column, chunk: ChunkColumn, counts: Sequence[int] | None, rows: int
-) -> Strings:
-    if chunk.encoding is Encoding.SHAPES:
-        sizes = dict(zip(chunk.indices, counts or [1] * rows, strict=True))
-        pieces = tuple(
-            [
-                tuple(split_column(column, piece, sizes.get(place, 0)))
-                for place, piece in enumerate(chunk.pieces)
-            ]
-        )
-        if [len(pieces[index]) for index in chunk.indices] != list(counts or [1] * rows):
-            raise MalformedChunks(f"column {column.name}: a piece has not its line's rows")
-        return Strings(pieces, chunk.indices)
+def _names(
+    chunk: ChunkColumn, counts: array[int] | None, rows: int
+) -> tuple[tuple[tuple[bytes, ...], ...], Sequence[int]]:
+    """Pieces and indices as a `Head` has them.
+
+    Raises:
+        MalformedChunks: strings that do not fill their piece, or a piece with more or fewer than
+            its line's.
+        IndexError: an index without a piece.
+    """
+    if chunk.encoding is Encoding.PLAIN:
+        return (tuple(split_column(_COLUMNS[1], chunk.body, rows)),), ()
     if chunk.encoding is Encoding.DICT:
-        return Strings((tuple([chunk.pieces[index] for index in chunk.indices]),), (0,))
-    return Strings((tuple(split_column(column, chunk.body, rows)),), (0,))
+        return (tuple([chunk.pieces[index] for index in chunk.indices]),), ()
+    each = counts or [1] * rows
+    sizes = dict(zip(chunk.indices, each, strict=True))
+    pieces = tuple(
+        [
+            tuple(split_column(_COLUMNS[1], piece, sizes.get(place, 0)))
+            for place, piece in enumerate(chunk.pieces)
+        ]
+    )
+    if [len(pieces[index]) for index in chunk.indices] != list(each):
+        raise MalformedChunks("column logName: a piece has not its line's rows")
+    return pieces, (() if len(pieces) == 1 else chunk.indices)
 
 
 @lru_cache(maxsize=1_024)

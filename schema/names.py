@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 SHAPE_NAMES_MAX = 8_192
 """Names in one shape; the caller splits a wider line, so that no shape fills a frame by itself."""
 
+_LONG = 0x80
+_LENGTHS = tuple(varint(number) for number in range(_LONG))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NameShape:
@@ -43,5 +46,8 @@ def group_piece(name: bytes) -> bytes:
     Args:
         name: a Native String.
     """
+    if name[0] < _LONG:  # its length is one byte, which may look like a slash
+        slash = name.rfind(b"/", 1)
+        return b"\0" if slash < 1 else _LENGTHS[slash - 1] + name[1:slash]
     group = text_content(name).rpartition(b"/")[0]
     return varint(len(group)) + group
