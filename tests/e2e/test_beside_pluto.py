@@ -7,7 +7,6 @@ for all tests.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -274,21 +273,8 @@ def test_the_doctor_says_what_it_found_in_both(site):
     assert "s3cret-of-postgres" not in run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("words", [["migrate"], ["keys", "create", "x"], ["orgs", "list"]])
-def test_commands_that_would_make_something_there_refuse(site, words):
-    run = subprocess.run(
-        [*COMMAND, *words, "--data-dir", str(site.server.data_dir)],
-        env=os.environ | site.server._environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 1
-    assert "role ingest" in run.stderr
-
-
 def test_in_the_end_nothing_was_made_or_written_but_rows(site):
-    """Last in the file: every request and command above has come before."""
+    """Last in the file: every request above has come before."""
     site.server.stop()
     assert site.made() == site.made_before
     written = site.keys.execute('SELECT count(*) AS n FROM "api_key" WHERE "lastUsed" IS NOT NULL')

@@ -107,7 +107,9 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
             "clickhouse_url": f"http://{nowhere}",
             "trusted_proxies": "127.0.0.1",
         }
-        heard = Server(directory / "heard", {**shared, "auth_refresh_seconds": "60"})
+        heard = Server(
+            directory / "heard", {**shared, "auth_refresh_seconds": "60", "log_level": "debug"}
+        )
         unheard = f"postgresql://charon:{PASSWORD}@{nowhere}/none"
         deaf = Server(directory / "deaf", {**shared, "database_direct_url": unheard})
         try:
@@ -186,7 +188,7 @@ def test_an_address_behind_the_proxy_is_limited_alone(replicas):
 
 
 def test_f39_postgres_stopped_under_load_fails_no_request_of_a_known_key(replicas):
-    """Stopped as by a crash, away for some seconds, started, and silent for some more."""
+    """Stopped as by a crash, away for some seconds, and started."""
     assert [post(server, server.key)[0] for server in replicas.both] == [200, 200]
     with load(replicas) as outcomes:
         replicas.postgres.stop(crash=True)

@@ -115,6 +115,16 @@ def test_what_cannot_be_done_with_a_key_is_said(charon_json, charon, words, said
     assert said in " ".join(err.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("words", [["migrate"], ["keys", "create", "x"], ["orgs", "list"]])
+def test_beside_an_existing_pluto_nothing_is_made_in_its_databases(charon, monkeypatch, words):
+    monkeypatch.setenv("CHARON_ROLE", "ingest")
+    monkeypatch.setenv("CHARON_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    monkeypatch.setenv("CHARON_CLICKHOUSE_URL", "http://127.0.0.1:1")
+    status, out, err = charon(*words)
+    assert (status, out) == (1, "")
+    assert "role ingest: keys, organisations and runs are those of the Pluto beside it" in err
+
+
 def test_with_several_organisations_a_key_says_whose_it_is(charon_json, charon):
     one = charon_json("orgs", "create", "Équipe A")
     charon_json("orgs", "create", "Other", "--slug", "other-one")

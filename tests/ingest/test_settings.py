@@ -179,3 +179,35 @@ def test_variables_that_no_setting_has_are_found():
 )
 def test_the_address_is_one_that_a_client_can_use(arguments, address):
     assert load_settings(**arguments).address == address
+
+
+@pytest.mark.parametrize("value", ["10.0.0.0/8, ::1", "10.0.0.0/8 ::1", " 10.0.0.0/8,::1 "])
+def test_trusted_proxies_are_words_in_a_variable_and_a_list_in_the_file(
+    monkeypatch, tmp_path, value
+):
+    assert load_settings().trusted_proxies == ()
+    (tmp_path / "charon.toml").write_text('trusted_proxies = ["192.0.2.1"]\n')
+    assert load_settings().trusted_proxies == ("192.0.2.1",)
+    monkeypatch.setenv("CHARON_TRUSTED_PROXIES", value)
+    settings = load_settings()
+    assert settings.trusted_proxies == ("10.0.0.0/8", "::1")
+    assert Settings.model_validate(json.loads(json.dumps(reveal(settings)))) == settings
+
+
+def test_a_proxy_that_is_no_network_is_refused_by_name(monkeypatch):
+    monkeypatch.setenv("CHARON_TRUSTED_PROXIES", "10.0.0.0/8, nginx")
+    with pytest.raises(SettingsError, match="trusted_proxies: 'nginx' is no address"):
+        load_settings()
+
+
+def test_the_role_ingest_needs_the_postgres_and_the_clickhouse_of_a_pluto():
+    with pytest.raises(SettingsError, match=r"role ingest .* set database_url"):
+        load_settings(role="ingest", clickhouse_url="http://c:8123")
+    with pytest.raises(SettingsError, match=r"role ingest .* set database_url"):
+        load_settings(role="ingest", database_url="sqlite:///x", clickhouse_url="http://c:8123")
+    with pytest.raises(SettingsError, match=r"role ingest .* set clickhouse_url"):
+        load_settings(role="ingest", database_url="postgresql://p/x")
+    settings = load_settings(
+        role="ingest", database_url="postgres://p/x", clickhouse_url="http://c:8123"
+    )
+    assert settings.role == "ingest"
