@@ -213,11 +213,12 @@ class HeartbeatBoard:
         now = self._monotonic()
         self._gather_rows(now)
         self._forget_idle(now)
+        due = self._due(now)  # before runs that are cancelled are forgotten
         keys = list(self._runs)
         for start in range(0, len(keys), STATEMENT_RUNS_MAX):
             await self._compare(keys[start : start + STATEMENT_RUNS_MAX])
         self._read_at = now
-        await self._tell_beats(now)
+        await self._tell_beats(due, now)
         await self._tell_rows(now)
 
     async def close(self) -> None:
@@ -290,12 +291,14 @@ class HeartbeatBoard:
             if key in self._runs:
                 self.learn(*key, status)
 
-    async def _tell_beats(self, now: float) -> None:
-        due = [
+    def _due(self, now: float) -> list[tuple[int, _Run]]:
+        return [
             (key[1], run)
             for key, run in self._runs.items()
             if run.beat_at > run.noted_at and now - run.noted_at >= self._note_seconds
         ]
+
+    async def _tell_beats(self, due: list[tuple[int, _Run]], now: float) -> None:
         for start in range(0, len(due), STATEMENT_RUNS_MAX):
             part = due[start : start + STATEMENT_RUNS_MAX]
             await self._signs.note_beats(
