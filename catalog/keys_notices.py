@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import TYPE_CHECKING, NoReturn
 
 import asyncpg
@@ -47,3 +48,38 @@ async def listen(url: str, changed: Callable[[], None]) -> NoReturn:
         raise OSError(f"notices of keys: {type(error).__name__}") from error
     finally:
         connection.terminate()
+
+
+async def is_heard(listening_url: str, catalogue_url: str, seconds_max: float = 2.0) -> bool:
+    """Whether what is told through one address is heard at the other; a pooler may stand between.
+
+    Running servers look their keys up once more for it, and nothing else happens.
+
+    Raises:
+        OSError: one of the two connections cannot be had.
+    """
+    listener = await connect(parse_url(listening_url))
+    try:
+        teller = await connect(parse_url(catalogue_url))
+        try:
+            word = secrets.token_hex(8)
+            heard = asyncio.Event()
+
+            def hear(*notice: object) -> None:
+                if notice[-1] == word:
+                    heard.set()
+
+            await listener.add_listener(CHANNEL, hear)
+            await teller.execute("SELECT pg_notify($1, $2)", CHANNEL, word)
+            async with asyncio.timeout(seconds_max):
+                await heard.wait()
+        except TimeoutError:
+            return False
+        else:
+            return True
+        finally:
+            teller.terminate()
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise OSError(f"notices of keys: {type(error).__name__}") from error
+    finally:
+        listener.terminate()

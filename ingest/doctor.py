@@ -12,10 +12,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ingest.cli_access import NotThere, catalogue, clickhouse, layout_of
+from ingest.auth_notices import notices_url
+from ingest.cli_access import NotThere, catalogue, catalogue_url, clickhouse, layout_of
 from ingest.clickhouse_query import ClickHouseClient, QueryFailed
 from ingest.data_dir import holder, noted_server
 from ingest.diagnosis import ERROR, NOTE, OK, WARNING, Diagnosis
+from ingest.doctor_endpoints import examine_endpoints
 from ingest.doctor_pluto import examine_pluto
 from ingest.filesystems import kind_of, trouble_of
 from ingest.settings import SettingsError, load_settings, unknown_variables
@@ -58,6 +60,8 @@ async def examine(load: Callable[[], Settings] = load_settings) -> AsyncIterator
             yield diagnosis
     else:
         yield await _catalogue(settings)
+        if (url := notices_url(settings)) is not None:
+            yield await _notices(settings, url)
 
 
 def _disk(settings: Settings) -> Iterator[Diagnosis]:
@@ -191,6 +195,8 @@ async def _clickhouse(settings: Settings) -> AsyncIterator[Diagnosis]:
         )
     if settings.clickhouse_cluster is not None:
         yield await _quorum(bare)
+    async for diagnosis in examine_endpoints(bare, settings):
+        yield diagnosis
 
 
 def _version(version: str, client: ClickHouseClient) -> Diagnosis:
@@ -252,6 +258,22 @@ async def _catalogue(settings: Settings) -> Diagnosis:
     if not valid:
         return Diagnosis("catalogue", WARNING, found, "make a key: charon keys create NAME")
     return Diagnosis("catalogue", OK, found)
+
+
+async def _notices(settings: Settings, listening_url: str) -> Diagnosis:
+    from catalog.keys_notices import is_heard  # noqa: PLC0415 - the driver of Postgres
+
+    advice = (
+        "a pooler may stand between: set database_direct_url to Postgres itself. Until then "
+        "changes of keys take a second or two, and nothing else is lost"
+    )
+    try:
+        if await is_heard(listening_url, catalogue_url(settings)):
+            return Diagnosis("catalogue", OK, "changes of keys are heard at once")
+    except OSError as error:
+        kind = type(error).__name__
+        return Diagnosis("catalogue", WARNING, f"changes of keys are not heard ({kind})", advice)
+    return Diagnosis("catalogue", WARNING, "changes of keys are not heard", advice)
 
 
 def _count(number: int, noun: str) -> str:

@@ -132,3 +132,11 @@ async def test_a_listener_whose_server_is_not_there_says_so_as_an_os_error():
 
     with pytest.raises(OSError, match="Connect call failed"):
         await listen(f"postgresql://x@127.0.0.1:{free_port()}/x", lambda: None)
+
+
+async def test_it_can_be_tried_whether_changes_are_heard(postgres_server, postgres_url):
+    from catalog.keys_notices import is_heard
+
+    assert await is_heard(postgres_url, postgres_url)
+    # Another database's notices are not: so it is with what a pooler keeps to itself.
+    assert not await is_heard(postgres_server.url, postgres_url, seconds_max=0.2)
