@@ -99,8 +99,8 @@ def sections(found: dict[str, Any]) -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {
         "machine": [
             f"Measured on {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB,",
-            f"Linux {facts['kernel']}, Python {facts['python']}; load average at the start: "
-            + f"{facts['load_average']}.",
+            f"Linux {facts['kernel']}, Python {facts['python']}; load average at the start:",
+            f"{facts['load_average']}.",
         ]
     }
     bench_found = found.get("bench", {})

@@ -71,7 +71,10 @@ def test_every_option_that_a_page_names_is_one_of_some_command(page):
     known = set().union(*OPTIONS.values())
     others = {
         "CONTRIBUTING.md": {"--verbose"},  # of another program
-        "benchmarks.md": {"--json"},  # of python -m loadtest.closed_loop
+        "benchmarks.md": {
+            *("--worker", "--master-host", "--master", "--headless", "--expect-workers", "--host"),
+            "--ntasks",
+        },  # of locust and srun
         "operations.md": {"--detach", "--wait", "--rm", "--no-deps"},  # of docker compose
         "reliability.md": {"--seed", "--mutation"},  # of python -m tests.simulation
     }.get(page.name, set())
