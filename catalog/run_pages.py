@@ -144,7 +144,7 @@ def _conditions(search: RunSearch, *, is_sqlite: bool) -> list[ColumnElement[boo
         return position(text, part) > 0
 
     columns = runs.c
-    conditions: list[ColumnElement[bool]] = [projects.c.name == search.project]
+    conditions: list[ColumnElement[bool]] = [projects.c.name == storable(search.project)]
     if search.text:
         text = storable(search.text).lower()
         shown = projects.c.prefix + literal("-") + cast(columns.number, Text)

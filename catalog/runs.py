@@ -7,6 +7,7 @@ at once, and merges lose nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select, update
@@ -86,6 +87,11 @@ class Runs:
         """
         if new.fork is None:
             return None
+        new = replace(
+            new,
+            project=storable(new.project),
+            external_id=None if new.external_id is None else storable(new.external_id),
+        )
         async with self._database.read() as connection:
             if await of_external_id(connection, tenant, new) is not None:
                 return None
@@ -114,7 +120,7 @@ class Runs:
     ) -> OpenedRun:
         """Lets the project's run of that external id run again."""
         statement = select_heads(tenant).where(
-            projects.c.name == project, runs.c.external_id == external_id
+            projects.c.name == storable(project), runs.c.external_id == storable(external_id)
         )
         return await self._resume(tenant, statement, api_key_id)
 
@@ -282,7 +288,7 @@ class Runs:
 def _of_display_id(tenant: str, text: str, project: str | None) -> Select[tuple[object, ...]]:
     prefix, number = parse_display_id(text)
     statement = select_heads(tenant).where(projects.c.prefix == prefix, runs.c.number == number)
-    return statement if project is None else statement.where(projects.c.name == project)
+    return statement if project is None else statement.where(projects.c.name == storable(project))
 
 
 async def _the_one(connection: AsyncConnection, statement: Select[tuple[object, ...]]) -> RunHead:

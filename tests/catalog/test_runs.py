@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from catalog.errors import Conflict, Invalid, NotFound, TooLong
 from catalog.run_forks import ForkRequest
+from catalog.run_pages import RunSearch
 from catalog.run_records import RUN_ID_MAX
 from catalog.run_status import StatusRequest
 from catalog.statuses import Source, Status
@@ -287,3 +289,28 @@ async def test_a_document_of_megabytes_is_stored_and_given_back(tenant, new_run)
 async def test_a_runs_project_is_told(tenant, new_run):
     run_id = (await tenant.catalog.runs.create(tenant.id, new_run())).run.id
     assert await tenant.catalog.runs.project_of(tenant.id, run_id) == "my-ml-project"
+
+
+async def test_letters_that_no_database_holds_lead_to_the_run_that_was_made_with_them(
+    tenant, new_run
+):
+    runs = tenant.catalog.runs
+    odd = "nul\0and-half\ud800"
+    new = new_run(project=odd, external_id=odd, name=odd, tags=[odd])
+    made = (await runs.create(tenant.id, new)).run
+    fork = replace(new, fork=ForkRequest(made.id, 1))
+    assert await runs.fork_parent(tenant.id, fork) is None
+    assert await runs.fork_parent(tenant.id, replace(fork, external_id="other")) == made
+    assert (await runs.create(tenant.id, new)).run.id == made.id
+    assert (await runs.resume_by_external_id(tenant.id, odd, odd)).run.id == made.id
+    assert (await runs.resume_by_display_id(tenant.id, made.display_id, odd)).run.id == made.id
+    assert (await runs.details_by_display_id(tenant.id, made.display_id, odd)).run.id == made.id
+    page = await runs.page(tenant.id, RunSearch(odd, text=odd, tags=[odd]))
+    assert [one.head.id for one in page.runs] == [made.id]
+    await runs.set_tags(tenant.id, made.id, [odd])
+    await runs.set_notes(tenant.id, made.id, odd)
+    await runs.merge_config(tenant.id, made.id, json.dumps({odd: odd}))
+    await tenant.catalog.model_graphs.add(tenant.id, made.id, json.dumps({odd: odd}))
+    run = await runs.find(tenant.id, made.id)
+    assert json.loads(run.config) == {odd: odd}
+    assert {run.name, run.project, run.notes, *run.tags} == {"nul\ufffdand-half\ufffd"}
