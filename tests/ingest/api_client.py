@@ -101,11 +101,14 @@ class Api:
 
 
 @asynccontextmanager
-async def running_api(tmp_path: Path, **settings: Any) -> AsyncIterator[Api]:
-    """A server of the run API, and a client of it."""
+async def running_api(
+    tmp_path: Path, *, database: str | None = None, **settings: Any
+) -> AsyncIterator[Api]:
+    """A server of the run API, and a client of it; on SQLite, or in an empty database."""
     clock = Clock()
     metrics = WorkerMetrics()
-    catalog = await Catalog.open(sqlite_url(tmp_path / "catalog.sqlite"), clock=clock)
+    database = database or sqlite_url(tmp_path / "catalog.sqlite")
+    catalog = await Catalog.open(database, clock=clock)
     await catalog.upgrade()
     organisation = await catalog.organisations.create("Acme")
     key = await catalog.keys.create("sdk", organisation.id)

@@ -106,7 +106,16 @@ async def test_it_holds_only_words_of_its_version_and_every_reference_leads_some
                     see(media.get("schema", {}))
 
 
-async def test_every_example_is_taken_and_every_answer_is_as_described(api):
+@pytest.fixture(params=["sqlite", "postgres"])
+async def api_on_each(request, tmp_path) -> AsyncIterator[Api]:
+    is_postgres = request.param == "postgres"
+    database = request.getfixturevalue("postgres_url") if is_postgres else None
+    async with running_api(tmp_path, database=database) as api:
+        yield api
+
+
+async def test_every_example_is_taken_and_every_answer_is_as_described(api_on_each):
+    api = api_on_each
     created = await api.create(externalId="x")
     await api.post(
         "/api/runs/logName/add",
