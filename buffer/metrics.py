@@ -56,6 +56,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("delivery_failures", _C, "tries", "inserts that failed", ("table", "condition")),
     Metric("delivery_unknown", _C, "inserts", "inserts of unknown outcome", ("table",)),
     Metric("delivery_generations", _C, "batches", "batches sent under a new token", ("table",)),
+    Metric("delivery_endpoint_changes", _C, "changes", "endpoints left for another", ("table",)),
     Metric("quarantined_rows", _C, "rows", "rows set aside as undeliverable", ("table",)),
     Metric("damaged_ranges", _C, "ranges", "damaged ranges of the log set aside"),
     Metric("journal_failures", _C, "blocks", "delivered blocks that could not be noted"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from buffer.clickhouse_http import Endpoint
 from buffer.clock import SystemClock
 from buffer.fs import RealFileSystem
 from buffer.options import BufferOptions
+from buffer.roaming import RoamingSink
 from buffer.writeahead import WriteAheadBuffer
 from catalog import Catalog, Unavailable
 from catalog.engine import Database
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from buffer.errors import Broken
+    from buffer.sink import Sink
     from catalog.keys_pluto import PlutoKeys
 
 log = structlog.get_logger()
@@ -106,10 +108,18 @@ class Parts:
     metrics: WorkerMetrics
     pluto: PlutoKeys | None
     reader: Reader
-    sink: ClickHouseSink
+    sink: Sink
     status: StatusBoard
     tasks: Mapping[str, Callable[[], Awaitable[None]]]
     """By name: what runs for as long as the worker does."""
+
+
+def _sink(config: WorkerConfig, metrics: WorkerMetrics) -> Sink:
+    """One endpoint, or several of a cluster as one."""
+    first, urls = config.endpoint, config.settings.clickhouse_other_urls
+    endpoints = [first, *(replace(first, url=url) for url in urls)]
+    sinks = [ClickHouseSink(endpoint, clock=SystemClock()) for endpoint in endpoints]
+    return RoamingSink(sinks, metrics=metrics) if urls else sinks[0]
 
 
 async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) -> Parts:
@@ -124,7 +134,7 @@ async def build(config: WorkerConfig, *, on_broken: Callable[[Broken], None]) ->
     is_whole = settings.role == "all"
     pluto = None if is_whole else _pluto_keys(config.catalog_url)
     keys = pluto or catalog.keys
-    sink = ClickHouseSink(config.endpoint, clock=SystemClock())
+    sink = _sink(config, metrics)
     buffer = await WriteAheadBuffer.open(
         config.layout.log,
         buffer_options(settings),

@@ -60,6 +60,20 @@ Words = Annotated[
 """A list in TOML; in a variable or an option, words with commas or spaces between them."""
 
 
+def _check_clickhouse(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(
+            "clickhouse_url must be the address of ClickHouse's HTTP interface, "
+            "like http://host:8123 or https://host:8443; so must clickhouse_other_urls"
+        )
+    if parts.username or parts.password:
+        raise ValueError(
+            "clickhouse_url must not hold a user or password: "
+            "set clickhouse_user and clickhouse_password"
+        )
+
+
 def _also(*names: str) -> AliasChoices:
     """A field's variables, strongest first. Not its own name: variables are matched in any case."""
     return AliasChoices(*names)
@@ -92,6 +106,8 @@ class Settings(BaseSettings):
         default=None,
         validation_alias=_also("CHARON_CLICKHOUSE_URL", "CLICKHOUSE_URL"),
     )
+    clickhouse_other_urls: Words = ()
+    """Other endpoints of the same cluster, for replicated tables alone."""
     clickhouse_user: str = Field(
         default="default",
         validation_alias=_also("CHARON_CLICKHOUSE_USER", "CLICKHOUSE_USER"),
@@ -202,17 +218,13 @@ class Settings(BaseSettings):
                 f"({self.inflight_bytes_max}): no such body could ever be read; raise the latter"
             )
         if self.clickhouse_url is not None:
-            parts = urlsplit(self.clickhouse_url)
-            if parts.scheme not in {"http", "https"} or not parts.hostname:
-                raise ValueError(
-                    "clickhouse_url must be the address of ClickHouse's HTTP interface, "
-                    "like http://host:8123 or https://host:8443"
-                )
-            if parts.username or parts.password:
-                raise ValueError(
-                    "clickhouse_url must not hold a user or password: "
-                    "set clickhouse_user and clickhouse_password"
-                )
+            for url in (self.clickhouse_url, *self.clickhouse_other_urls):
+                _check_clickhouse(url)
+        elif self.clickhouse_other_urls:
+            raise ValueError(
+                "clickhouse_other_urls are further endpoints of clickhouse_url's cluster: "
+                "set clickhouse_url too"
+            )
         elif self.clickhouse_cluster is not None:
             raise ValueError(
                 "clickhouse_cluster names a cluster, and the embedded engine has none: "

@@ -211,3 +211,13 @@ def test_the_role_ingest_needs_the_postgres_and_the_clickhouse_of_a_pluto():
         role="ingest", database_url="postgres://p/x", clickhouse_url="http://c:8123"
     )
     assert settings.role == "ingest"
+
+
+def test_other_endpoints_are_addresses_beside_a_first_one(monkeypatch):
+    monkeypatch.setenv("CHARON_CLICKHOUSE_OTHER_URLS", "http://b:8123, http://c:8123")
+    with pytest.raises(SettingsError, match="set clickhouse_url too"):
+        load_settings()
+    monkeypatch.setenv("CHARON_CLICKHOUSE_URL", "http://a:8123")
+    assert load_settings().clickhouse_other_urls == ("http://b:8123", "http://c:8123")
+    with pytest.raises(SettingsError, match="clickhouse_other_urls"):
+        load_settings(clickhouse_other_urls=("b:8123",))
