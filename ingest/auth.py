@@ -47,7 +47,9 @@ REFRESH_KEYS_MAX = 1_000
 IN_USE_SECONDS = 60.0
 """A key that was used within this time is looked up again in each round."""
 STALE_INTERVALS = 2.0
-"""A record older than this many intervals (its key was idle) is checked before it is used again."""
+"""A record older than this many intervals, and a look-up, is checked before it is used again: its
+key was idle. A store that has become silent is noticed before that, by the round, so that no
+request waits for it."""
 AWAY_SECONDS = 5.0
 """For this long after a failed look-up, known keys are not held up by another try."""
 OUTAGE_SECONDS = 900.0
@@ -90,7 +92,7 @@ class Authenticator:
         self._keys = keys
         self._metrics = metrics
         self._refresh_seconds = refresh_seconds
-        self._stale_seconds = refresh_seconds * STALE_INTERVALS
+        self._stale_seconds = refresh_seconds * STALE_INTERVALS + LOOKUP_SECONDS_MAX
         self._outage_seconds = outage_seconds
         self._now_ms = now_ms
         self._monotonic = monotonic

@@ -325,6 +325,21 @@ async def test_a_catalogue_that_hangs_holds_a_known_idle_key_up_for_a_second_at_
     assert keys.calls == calls
 
 
+async def test_a_store_that_becomes_silent_holds_no_request_of_a_key_in_use_up(keys, metrics):
+    """On the real clock: the round runs into its bound before any record counts as stale."""
+    auth = Authenticator(keys, metrics, refresh_seconds=0.1)
+    await auth.authenticate(HEADER)
+    running = asyncio.create_task(auth.run())
+    keys.gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 1.6
+    while loop.time() < end:
+        assert auth.known(HEADER) is not None
+        await asyncio.sleep(0.01)
+    assert auth.is_catalogue_away
+    running.cancel()
+
+
 async def test_f38_unknown_keys_wait_a_second_at_most_and_known_ones_not_at_all(auth, keys):
     await auth.authenticate(HEADER)
     keys.gate = asyncio.Event()
