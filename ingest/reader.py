@@ -17,6 +17,8 @@ from ingest.answers import Code, RequestRefused
 from schema.streams import METRICS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from buffer.clickhouse_http import Endpoint
     from schema.ids import RunId, TenantId
 
@@ -59,12 +61,12 @@ class Reader:
         )
         return float(rows[0]["step"]) if rows and rows[0]["rows"] else None
 
-    async def rows(self, query: str, **parameters: str) -> list[dict[str, Any]]:
+    async def rows(self, query: str, **parameters: str | Sequence[str]) -> list[dict[str, Any]]:
         """The rows of a SELECT over our database, by column name.
 
         Args:
             query: constant text with `{name:Type}` for each value; no FORMAT.
-            parameters: the values; the server puts them in.
+            parameters: the values; the server puts them in. Several texts are an `Array(String)`.
 
         Raises:
             RequestRefused: 503, as above.
@@ -93,13 +95,15 @@ class Reader:
         if self._http is not None:
             await self._http.close()
 
-    async def _ask(self, query: str, parameters: dict[str, str]) -> list[dict[str, Any]]:
+    async def _ask(
+        self, query: str, parameters: Mapping[str, str | Sequence[str]]
+    ) -> list[dict[str, Any]]:
         if self._http is None:
             self._http = BoundedHttpClient(self._endpoint, trust=self._endpoint.ssl())
         params = {
             **_SETTINGS,
             "database": self._endpoint.database,
-            **{f"param_{name}": _escaped(value) for name, value in parameters.items()},
+            **{f"param_{name}": _parameter(value) for name, value in parameters.items()},
         }
         headers = {
             "X-ClickHouse-User": self._endpoint.user,
@@ -112,7 +116,17 @@ class Reader:
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+def _parameter(value: str | Sequence[str]) -> str:
+    """A value as the server reads it: text as in a tab-separated line, a list as in SQL."""
+    if isinstance(value, str):
+        return _escaped(value)
+    return "[" + ",".join(f"'{_quoted(text)}'" for text in value) + "]"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
+
+
 def _escaped(value: str) -> str:
-    """A parameter's value as the server reads it: like one field of tab-separated text."""
     value = value.replace("\\", "\\\\").replace("\t", "\\t")
     return value.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0")

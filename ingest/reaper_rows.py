@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import structlog
 
@@ -10,7 +11,7 @@ from ingest.answers import Code, RequestRefused
 from schema.streams import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from catalog.stale_runs import SilentRun
     from ingest.reader import Reader
@@ -22,6 +23,11 @@ _QUERY = (
     # A row of a client whose clock is ahead says nothing of when it was sent.
     "AND time <= now64(3, 'UTC') GROUP BY tenantId, projectName, runId"
 )
+ADDRESS_BYTES_MAX = 4_096
+"""Of an address's query, where the names and numbers go: servers take 8 KiB and more."""
+NAME_MARGIN = 9
+"""Two quotes and a comma, as an address spells them; what must be escaped is rare."""
+NUMBER_BYTES = 22
 _TOO_MUCH = {159, 160, 241, 307}
 """Time, estimated time, memory, bytes: fewer runs at once may do."""
 
@@ -36,11 +42,18 @@ async def latest_rows(reader: Reader, silent: Sequence[SilentRun]) -> Mapping[in
     Raises:
         RequestRefused: ClickHouse cannot be read.
     """
+    latest: dict[int, int | None] = {}
+    for part in _parts(silent):
+        latest |= await _ask(reader, part)
+    return latest
+
+
+async def _ask(reader: Reader, silent: Sequence[SilentRun]) -> dict[int, int | None]:
     try:
         rows = await reader.rows(
             _QUERY,
-            tenants=_texts({run.tenant for run in silent}),
-            projects=_texts({run.project for run in silent}),
+            tenants=sorted({run.tenant for run in silent}),
+            projects=sorted({run.project for run in silent}),
             runs=f"[{','.join(str(run.run_id) for run in silent)}]",
         )
     except RequestRefused as refusal:
@@ -51,8 +64,8 @@ async def latest_rows(reader: Reader, silent: Sequence[SilentRun]) -> Mapping[in
             return {silent[0].run_id: None}
         half = len(silent) // 2
         return {
-            **await latest_rows(reader, silent[:half]),
-            **await latest_rows(reader, silent[half:]),
+            **await _ask(reader, silent[:half]),
+            **await _ask(reader, silent[half:]),
         }
     wanted = {(run.tenant, run.project, run.run_id) for run in silent}
     return {
@@ -62,12 +75,30 @@ async def latest_rows(reader: Reader, silent: Sequence[SilentRun]) -> Mapping[in
     }
 
 
+def _parts(silent: Sequence[SilentRun]) -> Iterator[list[SilentRun]]:
+    """The same, as many at once as an address has room for."""
+    part: list[SilentRun] = []
+    seen: set[str] = set()
+    size = 0
+    for run in silent:
+        more = _size(run, seen)
+        if part and size + more > ADDRESS_BYTES_MAX:
+            yield part
+            part, seen, size = [], set(), 0
+            more = _size(run, seen)
+        part.append(run)
+        seen |= {run.tenant, run.project}
+        size += more
+    if part:
+        yield part
+
+
+def _size(run: SilentRun, seen: set[str]) -> int:
+    """Bytes that the run adds to an address that holds those names already."""
+    names = {run.tenant, run.project} - seen
+    return sum(len(quote(name)) + NAME_MARGIN for name in names) + NUMBER_BYTES
+
+
 def _is_too_much(refusal: RequestRefused) -> bool:
     code = getattr(refusal.__cause__, "code", None)
     return refusal.code is Code.QUERY_FAILED and code in _TOO_MUCH
-
-
-def _texts(values: set[str]) -> str:
-    """A parameter of type Array(String)."""
-    quoted = (value.replace("\\", "\\\\").replace("'", "\\'") for value in sorted(values))
-    return "[" + ",".join(f"'{value}'" for value in quoted) + "]"

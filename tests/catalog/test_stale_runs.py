@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -106,6 +107,18 @@ async def test_a_silent_run_is_failed_with_the_reason_in_its_history_and_an_aler
     # It lives after all, and ends well: the worse word stays. A resume is what lets it run again.
     await catalog.runs.update_status(tenant.id, mute, StatusRequest(Status.COMPLETED))
     assert (await catalog.runs.find(tenant.id, mute)).status is Status.FAILED
+
+
+async def test_replicas_that_fail_the_same_runs_at_once_fail_each_once(tenant, new_run):
+    catalog, clock = tenant.catalog, tenant.clock
+    ids = [(await catalog.runs.create(tenant.id, new_run())).run.id for _ in range(5)]
+    clock.now_ms += 1_801_000
+    silent = await catalog.stale_runs.silent(GRACE, after=0, limit=10)
+    done = await asyncio.gather(*(catalog.stale_runs.fail(silent, GRACE) for _ in range(6)))
+    assert sorted(run_id for each in done for run_id in each) == ids
+    for run_id in ids:
+        events = await catalog.runs.history(tenant.id, run_id)
+        assert [event.to_status for event in events] == ["RUNNING", "FAILED"]
 
 
 @pytest.mark.parametrize("sign", ["beat", "end"])

@@ -8,8 +8,10 @@ import aiohttp
 import pytest
 
 from buffer.clickhouse_http import Endpoint
+from catalog.stale_runs import SilentRun
 from ingest.answers import Code, RequestRefused
 from ingest.reader import Reader
+from ingest.reaper_rows import latest_rows
 from schema.ddl import create_table
 from schema.ids import RunId, TenantId
 from schema.streams import METRICS
@@ -60,6 +62,36 @@ async def test_the_largest_step_is_of_this_tenant_project_and_run_alone(engine, 
     assert await reader.max_step(TENANT, "p", RunId(7)) == 12.5
     assert await reader.max_step(TENANT, "p", RunId(9)) is None
     assert await reader.max_step(TENANT, "p' OR 1 --", RunId(7)) is None
+
+
+async def test_the_latest_rows_of_silent_runs_are_their_own_and_not_of_the_future(engine, reader):
+    await run(engine, create_table(METRICS, "charon", cluster=None, retention_days=None))
+    odd = "it's a \\ project\n"
+    values = ",".join(
+        f"({tenant}, {project}, {run_id}, 'a', {step}, 1, {time})"
+        for tenant, project, run_id, step, time in [
+            (r"'org\'1\\\t'", r"'it\'s a \\ project\n'", 17, 1, "toDateTime64(1600000000.5, 3)"),
+            (r"'org\'1\\\t'", r"'it\'s a \\ project\n'", 17, 2, "toDateTime64(1600000001.25, 3)"),
+            (r"'org\'1\\\t'", r"'it\'s a \\ project\n'", 17, 3, "now64(3) + 3600"),
+            (r"'org\'1\\\t'", "'p'", 17, 4, "toDateTime64(1600000009, 3)"),
+            ("'org-2'", "'p'", 18, 5, "toDateTime64(1600000002, 3)"),
+        ]
+    )
+    columns = "tenantId, projectName, runId, logName, step, value, time"
+    await run(engine, f"INSERT INTO charon.mlop_metrics ({columns}) VALUES {values}")
+
+    def silent(tenant: str, project: str, run_id: int) -> SilentRun:
+        return SilentRun(run_id, tenant, project, has_beaten=True, heard_at_ms=0)
+
+    found = await latest_rows(
+        reader,
+        [silent(TENANT, odd, 17), silent("org-2", "p", 18), silent("org-2", odd, 19)],
+    )
+    assert found == {17: 1_600_000_001_250, 18: 1_600_000_002_000}
+    # As many and as long names as may be asked for at once.
+    many = [silent(TENANT, "漢" * 250 + f"{n}", 1_000 + n) for n in range(50)]
+    many += [silent(TENANT, f"project {n}", 2_000 + n) for n in range(150)]
+    assert await latest_rows(reader, [*many, silent("org-2", "p", 18)]) == {18: 1_600_000_002_000}
 
 
 async def test_a_query_that_fails_is_503_without_the_servers_words(reader):
