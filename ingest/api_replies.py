@@ -196,8 +196,9 @@ class MetricPoint(Reply):
 
 
 class MetricPoints(Reply):
-    """Points by name, then by step."""
+    """Points by name, then by step; of a name at most `limit`, and the last one."""
 
+    limit: int
     metrics: list[MetricPoint]
 
 

@@ -42,7 +42,9 @@ async def list_points(call: Asked[MetricsQuery]) -> dict[str, Any]:
         step_min=query.step_min,
         step_max=query.step_max,
     )
+    found, limit = await points(_reader(call), series, query.limit)
     return {
+        "limit": limit,
         "metrics": [
             {
                 "logName": row["logName"],
@@ -51,8 +53,8 @@ async def list_points(call: Asked[MetricsQuery]) -> dict[str, Any]:
                 "time": row["time"],
                 "step": plain_number(float(row["step"])),
             }
-            for row in await points(_reader(call), series, query.limit)
-        ]
+            for row in found
+        ],
     }
 
 

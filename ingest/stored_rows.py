@@ -53,6 +53,10 @@ class Series:
 
     def points(self) -> str:
         """The query of the points, for one around it."""
+        return _POINTS.format(where=self.where())
+
+    def where(self) -> str:
+        """What a row's columns must be."""
         where = [_RUN]
         if self.log_name is not None:
             where.append("logName = {name:String}")
@@ -62,7 +66,7 @@ class Series:
             where.append("step >= {from:Int64}")
         if self.step_max is not None:
             where.append("step <= {to:Int64}")
-        return _POINTS.format(where=" AND ".join(where))
+        return " AND ".join(where)
 
     def parameters(self) -> dict[str, str]:
         """The values in it."""
@@ -78,12 +82,21 @@ class Series:
         return {name: str(value) for name, value in given.items() if value is not None}
 
 
-async def points(reader: Reader, series: Series, limit: int) -> list[dict[str, Any]]:
-    """Points by name and step; of a name with more than `limit`, every n-th and the last.
+async def points(reader: Reader, series: Series, limit: int) -> tuple[list[dict[str, Any]], int]:
+    """Points by name and step; of a name with more than a limit, every n-th and the last.
+
+    Returns: the points, and the limit: a smaller one than was asked for, where so many names of so
+    many points would be too much for one answer.
 
     Raises:
-        TooLarge: they are too many for one answer. RequestRefused: they cannot be read now.
+        TooLarge: they are too much all the same. RequestRefused: they cannot be read now.
     """
+    counting = (
+        "SELECT uniqExact(logName, logGroup) AS names "  # noqa: S608 - ours
+        f"FROM {METRICS.table} WHERE {series.where()}"
+    )
+    counted = await _rows(reader, counting, **series.parameters())
+    limit = max(1, min(limit, ROWS_MAX // max(1, int(counted[0]["names"])) - 1))
     query = (
         "SELECT logName, logGroup, step, value, time FROM ("  # noqa: S608 - ours
         "SELECT *, row_number() OVER names AS place, "
@@ -94,7 +107,7 @@ async def points(reader: Reader, series: Series, limit: int) -> list[dict[str, A
         "OR place % intDiv(places + {limit:UInt32} - 1, {limit:UInt32}) = 1 "
         f"ORDER BY logName, step {_BOUNDS}"
     )
-    return await _rows(reader, query, **series.parameters(), limit=str(limit))
+    return await _rows(reader, query, **series.parameters(), limit=str(limit)), limit
 
 
 async def statistics(reader: Reader, series: Series) -> list[dict[str, Any]]:

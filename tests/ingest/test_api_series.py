@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import pluto.query
 import pytest
 
 from buffer.clickhouse_http import Endpoint
@@ -127,6 +129,50 @@ async def test_of_many_points_every_nth_and_the_last_are_told(api, run):
     ):
         _, answer = await get(api, f"metrics?runId=1&{PROJECT}&limit={limit}")
         assert [point["step"] for point in answer["metrics"]] == steps, limit
+
+
+async def test_many_names_of_many_points_are_thinned_to_what_one_answer_holds(
+    api, run, monkeypatch
+):
+    monkeypatch.setattr("ingest.stored_rows.ROWS_MAX", 10)
+    await insert(run, api, *((1, name, step, 1, step) for name in "ab" for step in range(9)))
+    _, answer = await get(api, f"metrics?runId=1&{PROJECT}")
+    assert answer["limit"] == 4
+    assert [point["step"] for point in answer["metrics"]] == [0, 3, 6, 8] * 2
+    _, answer = await get(api, f"metrics?runId=1&{PROJECT}&logName=a")
+    assert (answer["limit"], len(answer["metrics"])) == (9, 9)
+
+
+async def test_the_sdks_query_client_reads_it_all(api, run, monkeypatch):
+    await insert(run, api, (1, "loss", 1, 1, 0.5), (1, "loss", 2, 1, "nan"), (2, "acc", 1, 1, 1))
+    url = str(api.client.make_url("/")).rstrip("/")
+    monkeypatch.setenv("PLUTO_URL_API", url)
+    monkeypatch.setenv("PLUTO_URL_INGEST", url)
+
+    def read() -> None:
+        with pluto.query.Client(api_token=api.key) as client:
+            assert {one["name"] for one in client.list_projects()} == {"wirelab", "elsewhere"}
+            runs = client.list_runs("wirelab", search="WIR", sort="createdAt")
+            assert [one["displayId"] for one in runs] == ["WIR-1", "WIR-2"]
+            assert runs[0]["config"] == {"lr": 1}
+            assert client.get_run("wirelab", 1) == client.get_run("wirelab", "WIR-1")
+            assert client.get_metric_names("wirelab", run_ids=[1]) == ["loss"]
+            points = client.get_metrics("wirelab", "WIR-1", ["loss", "acc"])
+            if not isinstance(points, list):  # pandas is there
+                points = points.to_dict("records")
+            assert [(one["metric"], one["step"], one["value"]) for one in points] == [
+                ("loss", 1, 0.5),
+                ("loss", 2, 0),
+            ]
+            (loss,) = client.get_statistics("wirelab", 1)["metrics"]
+            assert (loss["count"], loss["last"]) == (1, {"step": 2, "value": 0.5})
+            compared = client.compare_runs("wirelab", [1, "WIR-2"], "loss")
+            assert [one["stats"] is None for one in compared["runs"]] == [False, True]
+            assert client.get_logs("wirelab", 1, log_type="info") == []
+            with pytest.raises(pluto.query.QueryError, match="Run not found"):
+                client.get_run("wirelab", 99)
+
+    await asyncio.to_thread(read)
 
 
 async def test_an_answer_without_end_is_refused_with_what_to_do(api, run, monkeypatch):
