@@ -134,6 +134,16 @@ class Authenticator:
         known.used_at = now
         return self._allowed(known.record, scope)
 
+    def valid(self, header: str, scope: str = INGEST) -> KeyRecord | None:
+        """As `known`, but None for a key that is refused too.
+
+        That is not counted: whoever asks so lets another answer, and that one asks again.
+        """
+        known = self._cache.by_header.get(header)
+        if known is None or self._refusal(known.record, scope) is not None:
+            return None
+        return self.known(header, scope)
+
     async def of(self, request: web.Request, scope: str | None = INGEST) -> KeyRecord:
         """The record of a request's key; None as the scope: any valid key will do.
 
@@ -241,17 +251,21 @@ class Authenticator:
         )
 
     def _allowed(self, record: KeyRecord, scope: str) -> KeyRecord:
-        if record.expires_at_ms is not None and record.is_expired(self._now_ms()):
-            raise self._refused("expired", Code.TOKEN_EXPIRED, "API key has expired")
-        if record.revoked_at_ms is not None:
-            raise self._refused("revoked", Code.TOKEN_REVOKED, "API key has been revoked")
-        if scope and scope not in record.scopes:
-            raise self._refused(
-                "scope",
-                Code.INSUFFICIENT_PERMISSIONS,
-                f"the API key lacks the scope {scope!r}, which this needs",
-            )
+        refusal = self._refusal(record, scope)
+        if refusal is not None:
+            raise self._refused(*refusal)
         return record
+
+    def _refusal(self, record: KeyRecord, scope: str) -> tuple[str, Code, str] | None:
+        """Why the key may not do this: the counter's reason, the code and the words."""
+        if record.expires_at_ms is not None and record.is_expired(self._now_ms()):
+            return "expired", Code.TOKEN_EXPIRED, "API key has expired"
+        if record.revoked_at_ms is not None:
+            return "revoked", Code.TOKEN_REVOKED, "API key has been revoked"
+        if scope and scope not in record.scopes:
+            text = f"the API key lacks the scope {scope!r}, which this needs"
+            return "scope", Code.INSUFFICIENT_PERMISSIONS, text
+        return None
 
     async def _look_up(self, lookup: str, address: str) -> Known:
         """Ask for a key that is not cached."""

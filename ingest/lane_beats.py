@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from aiohttp.helpers import rfc822_formatted_time
 
-from ingest.answers import RequestRefused
 from ingest.lane_answers import plain_answer
 
 if TYPE_CHECKING:
@@ -57,12 +56,9 @@ class LaneBeats:
         found = _BODY.fullmatch(body) if len(body) <= BODY_BYTES_MAX else None
         if found is None:
             return None
-        try:
-            record = self._auth.known(head.authorization)
-        except RequestRefused:
-            return None  # said in another dialect than that of ingest
+        record = self._auth.valid(head.authorization)
         if record is None:
-            return None
+            return None  # a refusal is said in another dialect than that of ingest
         status = self._heartbeats.known(record.tenant, int(found[1]))
         if status is None:
             return None

@@ -219,6 +219,17 @@ async def test_a_known_key_is_told_without_waiting_and_a_change_of_it_at_once(au
     running.cancel()
 
 
+async def test_who_lets_another_answer_counts_no_refusal(auth, keys, metrics, clock):
+    assert auth.valid(HEADER) is None
+    await auth.authenticate(HEADER)
+    assert auth.valid(HEADER).tenant == TENANT
+    assert auth.valid(HEADER, "nothing that exists") is None
+    keys.records[lookup(KEY)] = replace(keys.records[lookup(KEY)], revoked_at_ms=clock.ms())
+    await auth.refresh()
+    assert auth.valid(HEADER) is None
+    assert not [name for name, _ in metrics.counters if name == "auth_refused"]
+
+
 async def test_a_key_is_known_by_a_few_spellings_of_its_header_at_most(auth):
     for spaces in range(1, 20):
         await auth.authenticate("Bearer" + " " * spaces + KEY)
