@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 
 from loadtest.oracle import RequestNumber, audit, body_of
-from tests.chaos.load import SHAPE, eventually, stored_rows
+from tests.chaos.load import FIRST_RUNS, SHAPE, eventually, stored_rows
 
 if TYPE_CHECKING:
     from loadtest.throwaway import Server
@@ -23,7 +23,8 @@ class Balanced:
 
     def __init__(self, servers: list[Server], *, clients: int) -> None:
         self._targets = [(server.url, server.key) for server in servers]
-        self._runs = range(1, clients + 1)
+        first = next(FIRST_RUNS)
+        self._runs = range(first, first + clients)
         self._turns = itertools.count()
         self.acknowledged: list[tuple[int, RequestNumber]] = []
         self.failed: list[tuple[int, RequestNumber, str]] = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadtest.throwaway import Server
-from tests.chaos.house import QUICK, Backend, House, engine_settings
+from tests.chaos.house import QUICK, Backend, House, engine_settings, make_view
 from tests.chaos.load import eventually
 from tests.chaos.proxy import Proxy
 
@@ -88,18 +88,44 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         end(server)
 
 
-@pytest.fixture
-def backend(tmp_path: Path) -> Iterator[Backend]:
-    """An engine of its own."""
-    backend = Backend(tmp_path / "engine").start()
+@pytest.fixture(scope="session")
+def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    """One engine for all tests that need one apart from a server; `house` makes its tables."""
+    backend = Backend(tmp_path_factory.mktemp("engine") / "engine").start()
     yield backend
     backend.stop()
 
 
-@pytest.fixture
-def proxy(backend: Backend) -> Iterator[Proxy]:
-    """Before that engine."""
+@pytest.fixture(scope="session")
+def house_of_all(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A server, its tables and a view, shared by all tests that leave it as they found it."""
     proxy = Proxy(("127.0.0.1", backend.port)).start()
+    told = QUICK | engine_settings(proxy.url) | {"grace_seconds": "0.1"}
+    server = Server(tmp_path_factory.mktemp("house") / "data", told)
+    try:
+        server.start(is_ready=False)
+        server.command("migrate")
+        make_view(backend.ask)
+        eventually(server.is_ok, 30, "a server that is ok")
+        yield House(server, backend, proxy)
+    finally:
+        end(server)
+        proxy.stop()
+
+
+@pytest.fixture
+def house(house_of_all: House) -> Iterator[House]:
+    """That house, its wires mended in the end whatever the test has done."""
+    yield house_of_all
+    house_of_all.proxy.mend()
+    if house_of_all.server.process.poll() is not None:
+        house_of_all.server.start()
+
+
+@pytest.fixture
+def proxy(house_of_all: House) -> Iterator[Proxy]:
+    """A way of the test's own to the engine, whose tables are there."""
+    proxy = Proxy(house_of_all.proxy.upstream).start()
     yield proxy
     proxy.stop()
 
@@ -108,14 +134,11 @@ def proxy(backend: Backend) -> Iterator[Proxy]:
 def make_house(
     make_server: Callable[..., Server], backend: Backend, proxy: Proxy
 ) -> Callable[..., House]:
-    """A server behind the proxy, its tables made by `charon migrate`."""
+    """A server of the test's own behind a proxy of its own."""
 
     def make(name: str = "data", *, is_ready: bool = True, workers: int = 1, **settings) -> House:
         told = engine_settings(proxy.url) | settings
-        server = make_server(name, is_ready=False, workers=workers, **told)
-        server.command("migrate")
-        if is_ready:
-            eventually(server.is_ok, 30, "a server that is ok")
+        server = make_server(name, is_ready=is_ready, workers=workers, **told)
         return House(server, backend, proxy)
 
     return make

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import struct
 import threading
 import time
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     Ask = Callable[[str], list[list]]
 
 SHAPE = Shape(lines=3, names=4)
+FIRST_RUNS = itertools.count(1, 20)
+"""Where the runs of the next load begin: no two loads share one in tables that tests share."""
 
 
 class Load:
@@ -37,8 +40,9 @@ class Load:
         *,
         writers: int = 4,
         shape: Shape = SHAPE,
-        first_run: int = 1,
+        first_run: int | None = None,
     ) -> None:
+        first_run = next(FIRST_RUNS) if first_run is None else first_run
         folder.mkdir(exist_ok=True, parents=True)
         self.outcomes = Outcomes()
         self.shape = shape

@@ -215,6 +215,13 @@ class Proxy:
         """Listen again."""
         self._call(self._listen())
 
+    def mend(self) -> None:
+        """Pass everything on again."""
+        self._next.clear()
+        self.every, self.closes_reused = None, False
+        if self._server is None:
+            self.up()
+
     def next_inserts(self, *faults: Fault) -> None:
         """What becomes of the next inserts, one each."""
         self._next.extend(faults)

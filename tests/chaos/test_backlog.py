@@ -13,7 +13,7 @@ import pytest
 
 from loadtest.oracle import RequestNumber, Shape, body_of
 from tests.chaos.house import pending
-from tests.chaos.load import eventually
+from tests.chaos.load import FIRST_RUNS, eventually
 from tests.chaos.posting import post
 from tests.e2e.test_bounds import memory_mib
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 SHAPE = Shape(lines=1_000, names=100)
-ROWS = 2_000_000
+ROWS = 1_000_000
 ROWS_LONG = 20_000_000
 MEMORY_MIB_MAX = 400.0
 FIRST_REQUEST_SECONDS_MAX = 5.0
 BACKLOG_SECONDS_MAX = 3.0
 PROBE = Shape(lines=1, names=1)
-PROBE_RUN = 999
+PROBE_RUN = 1_000_000
 
 
 def test_a_backlog_drains_in_bounded_memory_after_a_quick_start(
@@ -42,21 +42,18 @@ def test_a_backlog_drains_in_bounded_memory_after_a_quick_start(
     house = make_house(batch_age_seconds_max="1.0", clickhouse_timeout_seconds="60")
     server, ask = house.server, house.backend.ask
     requests = (ROWS_LONG if minutes else ROWS) // SHAPE.rows
-    server.kill_tree()
-    plain_seconds = started(server, 100)
     quiet = [probe(server, number) for number in range(30)]
+    first = next(FIRST_RUNS)
+    ours = f"FROM mlop_metrics WHERE runId BETWEEN {first} AND {first + 3}"
     house.proxy.down()
     begun = time.monotonic()
     for number in range(requests):
-        run, place = 1 + number % 4, RequestNumber(number // 4)
+        run, place = first + number % 4, RequestNumber(number // 4)
         assert post(server, "/ingest/metrics", body_of(run, place, SHAPE), run).status == 200
     accepted_seconds = time.monotonic() - begun
     server.kill_tree()
 
     first_seconds = started(server, 1_000)
-    # On a machine that is busy with others any start takes its time; the backlog adds little.
-    is_late = first_seconds > FIRST_REQUEST_SECONDS_MAX
-    assert not is_late or first_seconds < plain_seconds + BACKLOG_SECONDS_MAX
     assert pending(server) > 0
 
     house.proxy.up()
@@ -66,7 +63,7 @@ def test_a_backlog_drains_in_bounded_memory_after_a_quick_start(
 
     def is_drained() -> bool:
         busy.append(probe(server, 2_000 + len(busy)))
-        return int(ask("SELECT count() FROM mlop_metrics WHERE runId < 5")[0][0]) >= rows
+        return int(ask(f"SELECT count() {ours}")[0][0]) >= rows
 
     eventually(is_drained, 60 + rows / 20_000, f"{rows} rows")
     drain_seconds = time.monotonic() - begun
@@ -77,9 +74,15 @@ def test_a_backlog_drains_in_bounded_memory_after_a_quick_start(
     ((count, distinct, wrong),) = ask(
         "SELECT count(), uniqExact(runId, logName, step), countIf(value != "
         "(toInt64(runId) * 1000003 + toInt64(step) * 131 + toInt64(substring(logName, 7))) / 7) "
-        "FROM mlop_metrics WHERE runId < 5"
+        + ours
     )
     assert (int(count), int(distinct), int(wrong)) == (rows, rows, 0)
+    plain_seconds = 0.0
+    if minutes or first_seconds > FIRST_REQUEST_SECONDS_MAX:
+        # On a machine that is busy with others any start takes its time; a backlog adds little.
+        server.kill_tree()
+        plain_seconds = started(server, 100_000)
+        assert first_seconds < max(FIRST_REQUEST_SECONDS_MAX, plain_seconds + BACKLOG_SECONDS_MAX)
     print(
         f"{rows} rows: accepted at {rows / accepted_seconds:,.0f}/s, first request "
         f"{first_seconds:.1f} s after the start ({plain_seconds:.1f} without), "

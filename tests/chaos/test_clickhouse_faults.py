@@ -1,13 +1,12 @@
 """Goal: whatever lies between Charon and ClickHouse does, acknowledged = stored, each row once.
 
-Method: one server behind the proxy, an engine of the test's own, a view that copies each row into a
+Method: one server behind the proxy, an engine of the tests' own, a view that copies each row into a
 table that would show a doubled block. For each fault: some requests, the fault on the next inserts,
 and then the audit of those requests' rows in the table, its FINAL and the view's target.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import threading
@@ -16,56 +15,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadtest.throwaway import Server
 from tests.chaos import proxy as faults
-from tests.chaos.conftest import end
-from tests.chaos.house import (
-    QUICK,
-    VIEW,
-    Backend,
-    House,
-    engine_settings,
-    get,
-    make_view,
-    pending,
-)
+from tests.chaos.house import VIEW, get, pending
 from tests.chaos.load import Load, eventually
-from tests.chaos.proxy import Proxy, late, refused, slow, taken_but_refused
+from tests.chaos.proxy import late, refused, slow, taken_but_refused
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.chaos.house import House
+
 pytestmark = pytest.mark.slow
-RUNS = itertools.count(1, 10)
 
 TRANSIENT = (252, 241, 242, 159, 209, 210, 225, 999, 319, 243, 202, 236)
 OPERATOR = (60, 81, 164, 497, 516, 16, 53, 4242)
 """The last is a code that no release has yet."""
 
 
-@pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    folder = tmp_path_factory.mktemp("faults")
-    backend = Backend(folder / "engine").start()
-    proxy = Proxy(("127.0.0.1", backend.port)).start()
-    server = Server(folder / "data", QUICK | engine_settings(proxy.url))
-    try:
-        server.start(is_ready=False)
-        server.command("migrate")
-        make_view(backend.ask)
-        eventually(server.is_ok, 30, "a server that is ok")
-        yield House(server, backend, proxy)
-    finally:
-        end(server)
-        proxy.stop()
-        backend.stop()
-
-
 def suffer(house: House, folder: Path, *what: faults.Fault, seconds_max: float = 30.0) -> None:
     """Faults on the next inserts, requests under way meanwhile, and the audit."""
-    load = Load(house.server, folder / "notes", writers=2, first_run=next(RUNS))
+    load = Load(house.server, folder / "notes", writers=2)
     house.proxy.next_inserts(*what)
     load.send(2)
     for _ in what:  # a block that is found stored is not sent again: the next fault needs another
@@ -127,7 +97,7 @@ def test_an_insert_that_lands_after_it_was_given_up_is_one_row_to_every_reader(
     house: House, tmp_path: Path
 ) -> None:
     """Nothing of it was there, nothing of it ran, so it was sent again under another token."""
-    load = Load(house.server, tmp_path / "notes", writers=1, first_run=next(RUNS))
+    load = Load(house.server, tmp_path / "notes", writers=1)
     house.proxy.next_inserts(slow(2.0))
     load.send(1)
     house.drained()
@@ -150,7 +120,7 @@ def test_connections_that_are_closed_when_used_again_cost_nothing(
 
 
 def test_an_engine_that_hangs_and_goes_on_doubles_nothing(house: House, tmp_path: Path) -> None:
-    load = Load(house.server, tmp_path / "notes", writers=2, first_run=next(RUNS))
+    load = Load(house.server, tmp_path / "notes", writers=2)
     load.start()
     load.acknowledged(20)
     os.kill(house.backend.engine.pid, signal.SIGSTOP)
@@ -182,7 +152,7 @@ def test_faults_of_every_kind_at_random_double_nothing(
             fault = chance.choice(kinds) if chance.random() < 0.33 else faults.passed
         await fault(exchange)
 
-    load = Load(house.server, tmp_path / "notes", writers=3, first_run=next(RUNS))
+    load = Load(house.server, tmp_path / "notes", writers=3)
     before = house.proxy.inserts
     house.proxy.every = storm
     try:
@@ -202,7 +172,7 @@ def test_faults_of_every_kind_at_random_double_nothing(
 def test_a_block_that_the_server_cannot_read_stops_one_table_until_a_restart(
     house: House, tmp_path: Path
 ) -> None:
-    load = Load(house.server, tmp_path / "notes", writers=2, first_run=next(RUNS))
+    load = Load(house.server, tmp_path / "notes", writers=2)
     house.proxy.next_inserts(refused(33, 400))
     load.send(2)
     eventually(lambda: house.proxy.is_spent, 10, "the refused insert")

@@ -17,7 +17,7 @@ import pytest
 
 from loadtest.oracle import Shape
 from tests.chaos.house import drained, engine_settings, get, leftovers, pending
-from tests.chaos.load import eventually
+from tests.chaos.load import FIRST_RUNS, eventually
 from tests.chaos.posting import Ledger
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def test_a_full_disk_refuses_and_mends_by_itself(
     server = make_server(
         is_ready=False, data_dir=small_disk / "data", name="full", **settings(proxy)
     )
-    server.command("migrate")
-    ledger = Ledger(server, 1, SHAPE)
+    ledger = Ledger(server, next(FIRST_RUNS), SHAPE)
     proxy.down()
     for _ in range(3):
         assert ledger.post().status == 200
@@ -134,8 +133,7 @@ def test_files_that_may_not_grow_refuse_and_mend_by_themselves(
     if not minutes and os.geteuid() == 0:
         pytest.skip("part of `make chaos`, and for those who may not mount a small disk")
     server = make_server(is_ready=False, **settings(proxy))
-    server.command("migrate")
-    ledger = Ledger(server, 1, SHAPE)
+    ledger = Ledger(server, next(FIRST_RUNS), SHAPE)
     assert ledger.post().status == 200
     (worker,) = server.worker_pids()
     former = resource.prlimit(worker, resource.RLIMIT_FSIZE)

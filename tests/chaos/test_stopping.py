@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadtest.throwaway import Server
-    from tests.chaos.house import Backend, House
+    from tests.chaos.house import House
 
 pytestmark = pytest.mark.slow
 
-STOPS = 3
+STOPS = 2
 STOPS_LONG = 50
+"""As many without a server's start in between: `tests/buffer/test_writeahead.py`."""
 
 
 def test_sigterm_under_load_answers_what_is_under_way_and_loses_nothing(
@@ -54,10 +55,9 @@ def test_sigterm_under_load_answers_what_is_under_way_and_loses_nothing(
 
 
 def test_a_clean_stop_with_clickhouse_away_keeps_every_row(
-    make_house: Callable[..., House], tmp_path: Path, minutes: float
+    house: House, tmp_path: Path, minutes: float
 ) -> None:
     # F30: a clean stop lost or corrupted the queue on disk.
-    house = make_house(grace_seconds="0.1")
     server = house.server
     load = Load(server, tmp_path / "notes", writers=2)
     for _ in range(STOPS_LONG if minutes else STOPS):
@@ -73,15 +73,15 @@ def test_a_clean_stop_with_clickhouse_away_keeps_every_row(
 
 
 def test_a_rolling_restart_of_two_replicas_fails_no_request(
-    make_server: Callable[..., Server], backend: Backend
+    make_server: Callable[..., Server], house: House
 ) -> None:
     # F17: the listener closed before the balancer noticed.
+    backend = house.backend
     told = engine_settings(f"http://127.0.0.1:{backend.port}")
     servers = [
         make_server(name, is_ready=False, drain_delay_seconds="0.5", **told)
         for name in ("one", "two")
     ]
-    servers[0].command("migrate")
     with Balanced(servers, clients=4) as clients:
         clients.answered(50)
         for server in servers:
@@ -112,26 +112,26 @@ def test_workers_restarted_in_turn_behind_one_port_fail_no_request(
     clients.audit(asked(server))
 
 
-def test_four_workers_then_one_then_three_drain_every_shard(
+def test_three_workers_then_one_then_two_drain_every_shard(
     make_house: Callable[..., House], tmp_path: Path
 ) -> None:
-    house = make_house(workers=4, grace_seconds="0.1")
+    house = make_house(workers=3, grace_seconds="0.1")
     server = house.server
     house.proxy.down()
     loads = []
-    for round_, workers in enumerate((4, 1, 3)):
+    for workers in (3, 1, 2):
         if server.process.poll() is not None:
             server.workers = workers
             server.start(is_ready=False)
         # As many connections as it takes for the kernel to give each worker some.
-        load = Load(server, tmp_path / f"notes-{workers}", writers=12, first_run=1 + 12 * round_)
+        load = Load(server, tmp_path / f"notes-{workers}", writers=12)
         load.send(2)
-        if workers == 4:
-            assert len(_shards(server)) == 4
         if workers == 3:
+            assert len(_shards(server)) == 3
+        if workers == 2:
             house.proxy.up()
             drained(server, 60)
-            eventually(lambda: len(_shards(server)) == 3, 30, "orphans drained and removed")
+            eventually(lambda: len(_shards(server)) == 2, 30, "orphans drained and removed")
         else:
             assert pending(server) > 0
             assert server.stop() == 0
@@ -141,11 +141,9 @@ def test_four_workers_then_one_then_three_drain_every_shard(
         load.audit(house.backend.ask, requests_min=24)
 
 
-def test_a_second_server_on_the_same_data_is_refused_with_the_firsts_pid(
-    make_server: Callable[..., Server],
-) -> None:
+def test_a_second_server_on_the_same_data_is_refused_with_the_firsts_pid(house: House) -> None:
     # F33: `test_kills` has the other half, starts at once after kill -9.
-    server = make_server(is_ready=False)
+    server = house.server
     second = subprocess.run(
         [*COMMAND, "serve", "--port", "0", "--data-dir", str(server.data_dir)],
         capture_output=True,
