@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import ColumnElement, Label
-    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from catalog.engine import Database
     from catalog.statuses import Status
@@ -72,29 +71,21 @@ class RunPage:
     organisation_slug: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRuns:
-    """Runs that were asked for by number."""
+async def runs_of_numbers(database: Database, tenant: str, run_ids: Sequence[int]) -> RunPage:
+    """Those of the runs that are the organisation's, in the order of their numbers.
 
-    runs: list[RunHead]
-    organisation_slug: str
-
-
-async def found_runs(connection: AsyncConnection, tenant: str, run_ids: Sequence[int]) -> FoundRuns:
-    """The organisation's runs of these numbers, in the order of numbers."""
-    statement = select_heads(tenant).where(runs.c.id.in_(run_ids)).order_by(runs.c.id)
-    found = [head_of(row) for row in await connection.execute(statement)]
-    return FoundRuns(found, await slug_of_tenant(connection, tenant))
-
-
-async def configs_of(
-    connection: AsyncConnection, tenant: str, run_ids: Sequence[int]
-) -> dict[int, str | None]:
-    """Configurations by the numbers of the organisation's runs."""
-    statement = select(runs.c.id, _config()).where(
-        runs.c.organisation_id == tenant, runs.c.id.in_(run_ids)
-    )
-    return {int(row.id): row.config for row in await connection.execute(statement)}
+    Raises:
+        Unavailable: the database.
+    """
+    columns = runs.c
+    found = select_heads(tenant).where(columns.id.in_(run_ids))
+    statement = found.add_columns(columns.tags, _config()).order_by(columns.id)
+    async with database.read() as connection:
+        page = [
+            ListedRun(head_of(row), tags_from_text(row.tags), row.config)
+            for row in await connection.execute(statement)
+        ]
+        return RunPage(page, len(page), await slug_of_tenant(connection, tenant))
 
 
 async def page_of_runs(database: Database, tenant: str, search: RunSearch) -> RunPage:

@@ -22,14 +22,7 @@ from catalog.run_creation import NewRun, OpenedRun, of_external_id, open_run
 from catalog.run_details import RunDetails, details_of
 from catalog.run_events import RunEvent, events_of
 from catalog.run_forks import resolved_parent
-from catalog.run_pages import (
-    FoundRuns,
-    RunPage,
-    RunSearch,
-    configs_of,
-    found_runs,
-    page_of_runs,
-)
+from catalog.run_pages import RunPage, RunSearch, page_of_runs, runs_of_numbers
 from catalog.run_records import (
     RUN_ID_MAX,
     Run,
@@ -85,7 +78,8 @@ class Runs:
         Raises:
             Invalid: no step is given, or the parent is not in this organisation's project.
         """
-        if new.fork is None:
+        fork = new.fork
+        if fork is None:
             return None
         new = replace(
             new,
@@ -95,7 +89,7 @@ class Runs:
         async with self._database.read() as connection:
             if await of_external_id(connection, tenant, new) is not None:
                 return None
-            return await resolved_parent(connection, tenant, new.project, new.fork)
+            return await resolved_parent(connection, tenant, new.project, fork)
 
     async def resume(self, tenant: str, run_id: int, *, api_key_id: str | None = None) -> OpenedRun:
         """Lets a run run again."""
@@ -233,15 +227,9 @@ class Runs:
         async with self._database.read() as connection:
             return await details_of(connection, await _the_one(connection, statement))
 
-    async def heads(self, tenant: str, run_ids: Sequence[int]) -> FoundRuns:
-        """Those of the runs that are the organisation's."""
-        async with self._database.read() as connection:
-            return await found_runs(connection, tenant, run_ids)
-
-    async def configs(self, tenant: str, run_ids: Sequence[int]) -> dict[int, str | None]:
-        """The configurations of runs by their numbers; None for one too long for a list."""
-        async with self._database.read() as connection:
-            return await configs_of(connection, tenant, run_ids)
+    async def listed(self, tenant: str, run_ids: Sequence[int]) -> RunPage:
+        """Those of the runs that are the organisation's, in the order of their numbers."""
+        return await runs_of_numbers(self._database, tenant, run_ids)
 
     async def page(self, tenant: str, search: RunSearch) -> RunPage:
         """Runs of one project, found and sorted.

@@ -95,6 +95,17 @@ class CompareQuery(Body):
     log_name: Text
 
 
+class LeaderboardQuery(Body):
+    """`GET /api/runs/leaderboard`."""
+
+    project_name: Text
+    log_name: Text
+    aggregation: Literal["MIN", "MAX", "AVG", "LAST", "VARIANCE"] = "LAST"
+    direction: Literal["ASC", "DESC"] = "ASC"
+    limit: int = Field(20, ge=1, le=100)
+    offset: int = Field(0, ge=0, le=2**31)
+
+
 class LogsQuery(Body):
     """`GET /api/runs/logs`."""
 

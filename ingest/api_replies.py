@@ -269,6 +269,31 @@ class Comparison(Reply):
     runs: list[ComparedRun]
 
 
+class RankedRun(Reply):
+    """A run by its rank, counted from 1."""
+
+    rank: int
+    run_id: int
+    run_name: str
+    status: Status
+    url: str
+    value: float
+    config: Any
+    tags: list[str]
+    created_at: str
+
+
+class Leaderboard(Reply):
+    """A page of a project's runs in the order of one metric, and the number of all."""
+
+    project_name: str
+    log_name: str
+    aggregation: str
+    direction: Literal["ASC", "DESC"]
+    runs: list[RankedRun]
+    total: int
+
+
 class LogLine(Reply):
     """A console line."""
 

@@ -9,19 +9,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from catalog.errors import Invalid, NotFound
+from ingest.api_answers import iso_time
 from ingest.api_endpoints import asked
 from ingest.api_opening import plain_number, run_url
 from ingest.api_queries import (
     CompareQuery,
+    LeaderboardQuery,
     LogsQuery,
     MetricNamesQuery,
     MetricsQuery,
     StatisticsQuery,
 )
-from ingest.api_replies import Comparison, LogLines, MetricNames, MetricPoints, Statistics
+from ingest.api_replies import (
+    Comparison,
+    Leaderboard,
+    LogLines,
+    MetricNames,
+    MetricPoints,
+    Statistics,
+)
 from ingest.api_updates import json_value
 from ingest.appkeys import READER
-from ingest.stored_rows import Series, logs, metric_names, points, statistics
+from ingest.stored_rows import Series, logs, metric_names, points, ranks, statistics
 
 if TYPE_CHECKING:
     from ingest.api_calls import Asked, Caller
@@ -75,10 +84,10 @@ async def list_metric_names(call: Asked[MetricNamesQuery]) -> dict[str, Any]:
 async def run_statistics(call: Asked[StatisticsQuery]) -> dict[str, Any]:
     """Count, bounds, mean and last value of a run's metrics, over finite values."""
     query = call.query
-    found = await call.catalog.runs.heads(call.tenant, [query.run_id])
-    if not found.runs or found.runs[0].project != query.project_name:
+    found = await call.catalog.runs.listed(call.tenant, [query.run_id])
+    if not found.runs or found.runs[0].head.project != query.project_name:
         raise NotFound("Run not found")
-    run = found.runs[0]
+    run = found.runs[0].head
     series = Series(
         call.tenant,
         query.project_name,
@@ -110,31 +119,67 @@ async def run_statistics(call: Asked[StatisticsQuery]) -> dict[str, Any]:
 async def compare(call: Asked[CompareQuery]) -> dict[str, Any]:
     """One metric's statistics of several runs; runs that are not there are left out."""
     query = call.query
-    found = await call.catalog.runs.heads(call.tenant, query.run_ids)
-    runs = {run.id: run for run in found.runs if run.project == query.project_name}
+    found = await call.catalog.runs.listed(call.tenant, query.run_ids)
+    runs = {run.head.id: run for run in found.runs if run.head.project == query.project_name}
     if not runs:
         raise Invalid("No valid run IDs provided")
     series = Series(call.tenant, query.project_name, sorted(runs), log_name=query.log_name)
     rows = {int(row["runId"]): row for row in await statistics(_reader(call), series)}
-    configs = await call.catalog.runs.configs(call.tenant, sorted(runs))
-    urls = {run.id: run_url(call.request, found.organisation_slug, run) for run in found.runs}
-    first = next(iter(urls.values()))
+    told = [
+        {
+            "runId": run_id,
+            "runName": runs[run_id].head.name,
+            "url": run_url(call.request, found.organisation_slug, runs[run_id].head),
+            "status": runs[run_id].head.status,
+            "config": json_value(runs[run_id].config),
+            "stats": _stats(rows.get(run_id)),
+        }
+        for run_id in dict.fromkeys(query.run_ids)
+        if run_id in runs
+    ]
     return {
         "projectName": query.project_name,
         "logName": query.log_name,
-        "comparisonUrl": first.rpartition("/")[0],
+        "comparisonUrl": told[0]["url"].rpartition("/")[0],
+        "runs": told,
+    }
+
+
+async def leaderboard(call: Asked[LeaderboardQuery]) -> dict[str, Any]:
+    """A project's runs in the order of one metric; those without a finite value are left out."""
+    query = call.query
+    series = Series(call.tenant, query.project_name, log_name=query.log_name)
+    ranked, total = await ranks(
+        _reader(call),
+        series,
+        query.aggregation,
+        is_descending=query.direction == "DESC",
+        limit=query.limit,
+        offset=query.offset,
+    )
+    found = await call.catalog.runs.listed(call.tenant, [run_id for run_id, _ in ranked])
+    runs = {run.head.id: run for run in found.runs}
+    return {
+        "projectName": query.project_name,
+        "logName": query.log_name,
+        "aggregation": query.aggregation,
+        "direction": query.direction,
         "runs": [
             {
+                "rank": rank,
                 "runId": run_id,
-                "runName": runs[run_id].name,
-                "url": urls[run_id],
-                "status": runs[run_id].status,
-                "config": json_value(configs.get(run_id)),
-                "stats": _stats(rows.get(run_id)),
+                "runName": runs[run_id].head.name,
+                "status": runs[run_id].head.status,
+                "url": run_url(call.request, found.organisation_slug, runs[run_id].head),
+                "value": value,
+                "config": json_value(runs[run_id].config),
+                "tags": runs[run_id].tags,
+                "createdAt": iso_time(runs[run_id].head.created_at_ms),
             }
-            for run_id in dict.fromkeys(query.run_ids)
-            if run_id in runs
+            for rank, (run_id, value) in enumerate(ranked, query.offset + 1)
+            if run_id in runs  # rows of one that the catalogue does not have
         ],
+        "total": total,
     }
 
 
@@ -153,6 +198,7 @@ SERIES_ENDPOINTS = [
     asked("/api/runs/metric-names", MetricNamesQuery, list_metric_names, MetricNames),
     asked("/api/runs/statistics", StatisticsQuery, run_statistics, Statistics),
     asked("/api/runs/compare", CompareQuery, compare, Comparison),
+    asked("/api/runs/leaderboard", LeaderboardQuery, leaderboard, Leaderboard),
     asked("/api/runs/logs", LogsQuery, list_logs, LogLines),
 ]
 

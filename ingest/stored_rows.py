@@ -27,10 +27,15 @@ _BOUNDS = f"SETTINGS max_result_rows = {ROWS_MAX}, max_result_bytes = {BYTES_MAX
 _TOO_MANY = 396
 """ClickHouse's code for a result above these."""
 
-_RUN = (
-    "tenantId = {tenant:String} AND projectName = {project:String} "
-    "AND runId IN {runs:Array(UInt64)}"
-)
+_PROJECT = "tenantId = {tenant:String} AND projectName = {project:String}"
+_RUNS = "runId IN {runs:Array(UInt64)}"
+_AGGREGATES = {
+    "MIN": "minIf(value, isFinite(value))",
+    "MAX": "maxIf(value, isFinite(value))",
+    "AVG": "avgIf(value, isFinite(value))",
+    "LAST": "argMaxIf(value, step, isFinite(value))",
+    "VARIANCE": "varPopIf(value, isFinite(value))",
+}
 _POINTS = (
     "SELECT runId, logName, logGroup, step, "  # noqa: S608 - ours
     "argMax(rows.value, (rows.time, reinterpretAsUInt64(rows.value))) AS value, "
@@ -41,11 +46,11 @@ _POINTS = (
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Which points: of a project's runs; of a name or a group; from a step to a step."""
+    """Which points: of a project, or some of its runs; of a name, a group; from step to step."""
 
     tenant: str
     project: str
-    run_ids: Sequence[int]
+    run_ids: Sequence[int] | None = None
     log_name: str | None = None
     log_group: str | None = None
     step_min: int | None = None
@@ -57,7 +62,9 @@ class Series:
 
     def where(self) -> str:
         """What a row's columns must be."""
-        where = [_RUN]
+        where = [_PROJECT]
+        if self.run_ids is not None:
+            where.append(_RUNS)
         if self.log_name is not None:
             where.append("logName = {name:String}")
         if self.log_group is not None:
@@ -73,7 +80,7 @@ class Series:
         given = {
             "tenant": self.tenant,
             "project": self.project,
-            "runs": str(list(self.run_ids)),
+            "runs": None if self.run_ids is None else str(list(self.run_ids)),
             "name": self.log_name,
             "group": self.log_group,
             "from": self.step_min,
@@ -141,11 +148,8 @@ async def metric_names(
     Raises:
         RequestRefused: as above.
     """
-    where = "tenantId = {tenant:String} AND projectName = {project:String}"
-    parameters = {"tenant": tenant, "project": project, "limit": str(limit)}
-    if run_ids:
-        where += " AND runId IN {runs:Array(UInt64)}"
-        parameters["runs"] = str(list(run_ids))
+    series = Series(tenant, project, run_ids or None)
+    where, parameters = series.where(), series.parameters() | {"limit": str(limit)}
     if search:
         where += " AND positionCaseInsensitiveUTF8(logName, {search:String}) > 0"
         parameters["search"] = search
@@ -154,6 +158,33 @@ async def metric_names(
         "ORDER BY logName LIMIT {limit:UInt32}"
     )
     return [str(row["logName"]) for row in await _rows(reader, query, **parameters)]
+
+
+async def ranks(
+    reader: Reader,
+    series: Series,
+    aggregation: str,
+    *,
+    is_descending: bool,
+    limit: int,
+    offset: int,
+) -> tuple[list[tuple[int, float]], int]:
+    """Runs with their aggregate of one metric, in its order; and how many there are.
+
+    Raises:
+        RequestRefused: as above.
+    """
+    runs = (
+        f"SELECT runId, {_AGGREGATES[aggregation]} AS aggregate FROM ({series.points()}) "  # noqa: S608 - ours
+        "GROUP BY runId HAVING countIf(isFinite(value)) > 0"
+    )
+    counted = await _rows(reader, f"SELECT count() AS total FROM ({runs})", **series.parameters())  # noqa: S608
+    query = (
+        f"{runs} ORDER BY aggregate {'DESC' if is_descending else 'ASC'}, runId "
+        "LIMIT {limit:UInt32} OFFSET {offset:UInt32}"
+    )
+    rows = await _rows(reader, query, **series.parameters(), limit=str(limit), offset=str(offset))
+    return [(int(row["runId"]), row["aggregate"]) for row in rows], int(counted[0]["total"])
 
 
 async def logs(
@@ -169,7 +200,7 @@ async def logs(
     Raises:
         TooLarge, RequestRefused: as above.
     """
-    where = _RUN + (" AND logType = {type:String}" if log_type else "")
+    where = series.where() + (" AND logType = {type:String}" if log_type else "")
     parameters = series.parameters() | ({"type": log_type} if log_type else {})
     table = f"{LOGS.table} FINAL WHERE {where}"
     count = await _rows(reader, f"SELECT count() AS total FROM {table}", **parameters)  # noqa: S608

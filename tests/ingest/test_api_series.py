@@ -168,6 +168,8 @@ async def test_the_sdks_query_client_reads_it_all(api, run, monkeypatch):
             assert (loss["count"], loss["last"]) == (1, {"step": 2, "value": 0.5})
             compared = client.compare_runs("wirelab", [1, "WIR-2"], "loss")
             assert [one["stats"] is None for one in compared["runs"]] == [False, True]
+            (ranked,) = client.leaderboard("wirelab", "loss")["runs"]
+            assert (ranked["rank"], ranked["value"]) == (1, 0.5)
             assert client.get_logs("wirelab", 1, log_type="info") == []
             with pytest.raises(pluto.query.QueryError, match="Run not found"):
                 client.get_run("wirelab", 99)
@@ -227,6 +229,33 @@ async def test_runs_are_compared_by_one_metric(api, run):
         assert (await get(api, f"compare?{query}"))[0] == status
     _, answer = await get(api, f"compare?runIds=3,99&{PROJECT}&logName=loss")
     assert answer["error"] == "No valid run IDs provided"
+
+
+async def test_runs_are_ranked_by_one_metric(api, run):
+    third = (await api.create(projectName="wirelab", tags=["t"]))["runId"]
+    values = [(1, 1, 5), (1, 2, 1), (2, 1, 2), (2, 2, 4), (third, 1, 3), (third, 2, "inf")]
+    rows = [(run_id, "loss", step, 1, value) for run_id, step, value in values]
+    await insert(run, api, *rows, (3, "loss", 1, 1, 0), (99, "nan only", 1, 1, "nan"))
+    path = f"leaderboard?{PROJECT}&logName=loss"
+    status, answer = await get(api, path)
+    assert (status, answer["total"], answer["aggregation"]) == (200, 3, "LAST")
+    found = [(one["rank"], one["runId"], one["value"]) for one in answer["runs"]]
+    assert found == [(1, 1, 1), (2, third, 3), (3, 2, 4)]
+    assert answer["runs"][1]["tags"] == ["t"]
+    for query, runs in (
+        ("direction=DESC", [2, third, 1]),
+        ("aggregation=MAX&direction=DESC", [1, 2, third]),
+        ("aggregation=AVG", [1, 2, third]),
+        ("aggregation=MIN", [1, 2, third]),
+        ("aggregation=VARIANCE", [third, 2, 1]),
+        ("limit=1&offset=1", [third]),
+        ("offset=9", []),
+    ):
+        _, answer = await get(api, f"{path}&{query}")
+        assert ([one["runId"] for one in answer["runs"]], answer["total"]) == (runs, 3), query
+    _, answer = await get(api, f"leaderboard?{PROJECT}&logName=nan%20only")
+    assert (answer["runs"], answer["total"]) == ([], 0)
+    assert (await get(api, f"{path}&aggregation=SUM"))[0] == 400
 
 
 async def test_names_of_metrics_are_found(api, run):
