@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 WARM_UP_SECONDS = INTERVAL_SECONDS + 1
 """Every run has beaten once, and is known to the server."""
+IDLE_SECONDS = 5.0
 
 
 class Turns:
@@ -42,8 +43,15 @@ class Turns:
         self._seconds = seconds
         self.alone, self.beside, self.beats = Histogram(), Histogram(), Histogram()
         self.errors: dict[str, int] = {}
+        self.idle_cores = 0.0
         self.cpu: dict[str, float] = {"alone": 0.0, "beside": 0.0, "beats": 0.0}
         self.counts: dict[str, int] = {"alone": 0, "beside": 0, "beats": 0}
+
+    def idle(self, seconds: float) -> None:
+        """What the workers use while nobody asks them anything."""
+        started = self._cpu_seconds()
+        time.sleep(seconds)
+        self.idle_cores = (self._cpu_seconds() - started) / seconds
 
     def beats_alone(self, seconds: float, *, is_counted: bool = True) -> None:
         """Nothing else."""
@@ -51,7 +59,8 @@ class Turns:
         beats = self._beat(seconds, lambda: started.append(self._cpu_seconds()))
         self._note(beats.errors)
         if is_counted:
-            self.cpu["beats"] += self._cpu_seconds() - started[0]
+            # The schedule's time, and not that of the connections that are opened before.
+            self.cpu["beats"] += self._cpu_seconds() - started[0] - self.idle_cores * seconds
             self.counts["beats"] += len(beats.latency)
 
     def ingest(self, *, beside_beats: bool) -> None:
@@ -86,7 +95,8 @@ class Turns:
             "beats_beside_ingest_ms": _percentiles(self.beats),
             "worker_us_per_ingest_request_alone": per["alone"],
             "worker_us_per_ingest_request_beside_beats_included": per["beside"],
-            "worker_us_per_beat_alone": per["beats"],
+            "worker_us_per_beat_alone_beyond_idle": per["beats"],
+            "worker_idle_cores": round(self.idle_cores, 3),
             "errors": self.errors,
             "machine": machine.facts(),
         }
@@ -124,6 +134,7 @@ def measure(
             order = (False, True) if turn % 2 == 0 else (True, False)
             for beside_beats in order:
                 found.ingest(beside_beats=beside_beats)
+        found.idle(IDLE_SECONDS)
         found.beats_alone(seconds)
         return found.figures() | {"runs_made_a_second_one_by_one": round(made)}
 
