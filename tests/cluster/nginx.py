@@ -76,7 +76,8 @@ class Nginx:
             self.check()
             former = self._workers()
             self._process.send_signal(signal.SIGHUP)
-            eventually(lambda: self._workers() - former, 10, "a worker of the new configuration")
+            # The old ones go once what they had is answered, and take connections until told to.
+            eventually(lambda: not self._workers() & former, 30, "an end of the former workers")
 
     def check(self) -> None:
         """`nginx -t`.

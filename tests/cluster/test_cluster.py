@@ -33,7 +33,7 @@ def test_a_cluster_under_load_stores_what_it_acknowledged_once_whatever_is_resta
         Cluster.running(
             tmp_path, replicas=2, workers=1, drain_delay_seconds=DRAIN_SECONDS
         ) as cluster,
-        Clients(cluster.nginx.url, cluster.key, count=8, pause_seconds=0.03) as clients,
+        Clients(cluster.nginx.url, cluster.key, count=8, pause_seconds=0.05) as clients,
     ):
         record = clients.record
         clients.answered(2 * events.SOME)
