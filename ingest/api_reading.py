@@ -11,7 +11,8 @@ from ingest.api_answers import API, iso_time, json_response
 from ingest.api_endpoints import asked, giving, public
 from ingest.api_opening import plain_number, run_url
 from ingest.api_queries import DetailsQuery, ListQuery
-from ingest.api_replies import Details, Projects, RunList, RunNumber
+from ingest.api_replies import Details, Projects, RunNumber
+from ingest.api_series_replies import RunList
 from ingest.api_updates import json_value
 
 if TYPE_CHECKING:

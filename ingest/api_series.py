@@ -20,7 +20,7 @@ from ingest.api_queries import (
     MetricsQuery,
     StatisticsQuery,
 )
-from ingest.api_replies import (
+from ingest.api_series_replies import (
     Comparison,
     Leaderboard,
     LogLines,
