@@ -256,10 +256,11 @@ def _prepare_file(path: Path) -> None:
         try:
             with contextlib.closing(sqlite3.connect(path, timeout=BUSY_SECONDS_MAX)) as connection:
                 connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
             # Changing the mode needs the file for oneself, and is refused at once when another
-            # process does the same.
-            if time.monotonic() > deadline:
+            # process does the same. A full disk is not waited for: a start would last 10 s longer.
+            is_busy = error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+            if not is_busy or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
         else:
