@@ -66,7 +66,7 @@ bench-peers: $(INSTALLED)
 # All figures of docs/benchmarks.md, for a quiet machine: about ten minutes. QUICK=1 to see it work.
 bench-all: $(INSTALLED_DEV)
 	@$(BIN)/python -m loadtest.bench_all --out $(or $(OUT),bench-results) \
-		$(if $(QUICK),--quick) $(if $(INTO),--into $(INTO))
+		$(if $(QUICK),--quick) $(if $(INTO),--into $(INTO)) $(if $(SAVE),--save)
 
 profile: $(INSTALLED_DEV)
 	@$(BIN)/python -m loadtest.profile

@@ -27,6 +27,11 @@ from loadtest import closed_loop, machine, peers, wrk
 from loadtest.parts import SHAPES, measure_parts
 from loadtest.throwaway import throwaway_server
 
+TITLES = {
+    "closed_loop": "Closed loop",
+    "workers": "Several workers",
+    "peers": "Beside VictoriaMetrics",
+}
 BASELINE = Path(__file__).with_name("baseline.json")
 
 
@@ -42,6 +47,8 @@ def measure(
         loops = [_loop(size, seconds, count) for count in workers for size in points]
         found["closed_loop"] = [figures.to_json() for figures in loops]
         found["tables"] = {"closed_loop": closed_loop.table(loops)}
+        if several := closed_loop.workers_table(loops):
+            found["tables"]["workers"] = several
         found["faults"] += [fault for figures in loops for fault in figures.faults]
     if "peers" in wants and _needs_wrk(found):
         if peers.is_installed():
@@ -82,7 +89,7 @@ def show(found: dict[str, Any], baseline: dict[str, Any]) -> list[str]:
     facts = found["machine"]
     stored = baseline.get("figures", {})
     lines = [f"{facts['cpu']}, {facts['cores']} cores, Python {facts['python']}", ""]
-    for name, title in (("closed_loop", "Closed loop"), ("peers", "Beside VictoriaMetrics")):
+    for name, title in TITLES.items():
         if name in found.get("tables", {}):
             lines += [f"### {title}", "", *found["tables"][name], ""]
     lines += ["### Against the stored figures", ""]
@@ -91,6 +98,13 @@ def show(found: dict[str, Any], baseline: dict[str, Any]) -> list[str]:
         former = f"{stored[name]:,.7g}" if name in stored else ""
         lines.append(f"| {name} | {value:,.7g} | {former} | {ratio or ''} |")
     return [*lines, "", *found["notes"], *(f"**{fault}**" for fault in found["faults"])]
+
+
+def save(found: dict[str, Any], path: Path) -> None:
+    """Store the figures; those stored before that were not measured now stay."""
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    figures = {**stored.get("figures", {}), **flat(found)}
+    path.write_text(json.dumps({"machine": found["machine"], "figures": figures}, indent=1) + "\n")
 
 
 def main() -> None:
@@ -107,10 +121,7 @@ def main() -> None:
     )
     baseline = json.loads(arguments.baseline.read_text()) if arguments.baseline.exists() else {}
     if arguments.save:
-        figures = {**baseline.get("figures", {}), **flat(found)}
-        arguments.baseline.write_text(
-            json.dumps({"machine": found["machine"], "figures": figures}, indent=1) + "\n"
-        )
+        save(found, arguments.baseline)
     if arguments.json:
         ratios = {
             name: ratio for name, _, ratio in compared(flat(found), baseline.get("figures", {}))

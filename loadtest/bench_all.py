@@ -87,7 +87,7 @@ def steps(*, is_quick: bool) -> dict[str, Callable[[], Any]]:
         "locust_2000": lambda: open_loop("steady", 2_000, short or 60, "locust"),
         "sockets_2000": lambda: open_loop("steady", 2_000, short or 20, "sockets"),
         "sockets_5000": lambda: open_loop("steady", 5_000, short or 20, "sockets"),
-        "growth": lambda: growth(short or 15),
+        "growth": lambda: growth(short or 12),
         "drain": lambda: drain(rate=4_000, seconds=short or 12),
         "profile": lambda: profiled(short or 10),
     }
@@ -146,6 +146,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("bench-results"))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--into", type=Path, help="a page whose figures are replaced")
+    parser.add_argument("--save", action="store_true", help="store what charon bench compares with")
     parser.add_argument("--only", nargs="*", help="steps")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -165,6 +166,8 @@ def main() -> None:
         (arguments.out / "figures.json").write_text(json.dumps(found, indent=1))
         (arguments.out / "tables.md").write_text(_tables(found))
     print(_tables(found))
+    if arguments.save and "bench" in found:
+        bench.save(found["bench"], bench.BASELINE)
     if arguments.into is not None:
         arguments.into.write_text(into_page(arguments.into.read_text(), sections(found)))
     sys.exit(1 if found["faults"] else 0)

@@ -156,6 +156,18 @@ def table(results: list[Figures]) -> list[str]:
     return lines
 
 
+def workers_table(results: list[Figures]) -> list[str]:
+    """Markdown: CPU a request with several workers, to one worker's; empty without both."""
+    alone = {row.points: row.cpu_us_per_request for row in results if row.workers == 1}
+    rows = [
+        f"| {row.points:,} | {row.workers} | {row.cpu_us_per_request / alone[row.points]:.2f} |"
+        for row in results
+        if row.workers > 1 and alone.get(row.points)
+    ]
+    head = ["| points | workers | CPU a request, to one worker's |", "|---|---|---|"]
+    return head + rows if rows else []
+
+
 def _wait_for_rows(server: Server, expected: int) -> int:
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while (count := server.count_rows("mlop_metrics")) < expected and time.monotonic() < deadline:

@@ -4,8 +4,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
-from loadtest import bench, bench_all, wrk
+from loadtest import bench, bench_all, closed_loop, wrk
 from loadtest.backlog import Backlog
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +46,15 @@ def test_without_wrk_the_closed_loop_is_left_out_and_said_so(monkeypatch):
     assert "closed_loop" not in found
     assert found["notes"] == [wrk.ADVICE]
     assert "apt-get install wrk" in "\n".join(bench.show(found, {}))
+
+
+def test_workers_are_held_against_one_worker():
+    def row(points, workers, cpu):
+        return SimpleNamespace(points=points, workers=workers, cpu_us_per_request=cpu)
+
+    rows = [row(10, 1, 60.0), row(100, 1, 100.0), row(10, 2, 63.0)]
+    assert closed_loop.workers_table(rows)[2:] == ["| 10 | 2 | 1.05 |"]
+    assert closed_loop.workers_table(rows[:2]) == []
 
 
 def test_a_backlog_that_grows_makes_figures_worth_nothing():
