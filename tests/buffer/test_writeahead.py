@@ -191,6 +191,21 @@ async def test_a_stop_while_clickhouse_is_away_is_quick_and_loses_nothing(yard):
     assert sorted(yard.values()) == [float(index) for index in range(10)]
 
 
+async def test_fifty_clean_stops_while_clickhouse_is_away_lose_and_double_nothing(yard):
+    """F30, as often as it was reported to take."""
+    yard.sink.is_down = True
+    for stop in range(50):
+        buffer = await yard.open()
+        for index in range(10):
+            await buffer.append(submission(metrics(float(10 * stop + index))))
+        await buffer.close(0.0)
+        yard.opened.remove(buffer)
+    yard.sink.is_down = False
+    await (await yard.open()).close(5.0)
+    assert sorted(yard.values()) == [float(index) for index in range(500)]
+    assert len(list_shards(yard.fs, yard.root)) == 1
+
+
 async def test_a_stop_delivers_what_is_queued_and_young(yard):
     options = replace(OPTIONS, batch_age_seconds_max=3600.0)
     buffer = await yard.open(options=options)
@@ -270,11 +285,14 @@ async def test_damage_is_set_aside_once_and_what_follows_is_delivered(yard):
     data[-400] ^= 0xFF
     first.write_bytes(data)
     yard.sink.is_down = False
-    for _ in range(3):
+    files = set()
+    for _ in range(20):
         buffer = await yard.open(options=options)
         await drained(buffer)
         await buffer.close(5.0)
         yard.opened.remove(buffer)
+        files.add(len(list(yard.root.rglob("*"))))
+    assert max(files) - min(files) <= 1, "no start leaves more behind than the one before"
     found = [value for value in yard.values() if value != 0.5]
     assert len(found) == len(set(found)) == 29
     assert buffer.statistics().quarantine.entries == 1
