@@ -15,14 +15,13 @@ from buffer.frames import Frames, frame_bytes
 from buffer.lsn import Lsn
 from buffer.records import FrameRecord, Gap, GroupRecord, Records
 from buffer.segment import HEADER_BLOCK_BYTES
-from buffer.sweep import Limits, sweep
+from buffer.sweep import Limits, Owners, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from buffer.fs import Fd, FileSystem
     from buffer.segment import SegmentView
-    from buffer.sweep import Owners
     from schema.streams import StreamKind
 
 RAW_BYTES_MAX = 2**20
@@ -74,7 +73,7 @@ class Reader:
         self._offset = HEADER_BLOCK_BYTES
         self._fd: Fd | None = None
         self._records: Records | None = None
-        self._owners: Owners = {}
+        self._owners = Owners()
         self._is_full = False
 
     @property

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from buffer.frames import Frames
     from buffer.records import Records
 
-OWNERS_MAX = 16_384
-"""Remembered with their names' bytes: 4 MiB at most, if every name is as long as may be usual."""
+OWNERS_BYTES_MAX = 2 * 2**20
+"""Estimated, of one reader: 6,000 runs with names of usual length."""
+
+_BYTES_AN_OWNER = 300
 
 _FRAME = struct.Struct("<8sBB2xHHIIQ8xQ24xII")
 _GROUP = struct.Struct("<12xIQQ8xI")
@@ -38,8 +40,24 @@ _KINDS = frozenset(map(int, StreamKind))
 _FIXED = FRAME_HEADER_BYTES - 4
 _GROUP_FIXED = GROUP_HEADER_BYTES - 4
 
-Owners = dict[tuple[int, int, bytes], Owner]
-"""By run, length of the tenant's name, and the names as they lie in a header."""
+
+class Owners(dict[tuple[int, int, bytes], Owner]):
+    """Whose frames were met, by run, length of the tenant's name, and names as in a header."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __missing__(self, key: tuple[int, int, bytes]) -> Owner:
+        run, tenant_bytes, names = key
+        size = _BYTES_AN_OWNER + 6 * len(names)  # as bytes, and as text of up to 4 bytes a letter
+        if self.bytes + size > OWNERS_BYTES_MAX:
+            self.clear()
+            self.bytes = 0
+        tenant, project = names[:tenant_bytes].decode(), names[tenant_bytes:].decode()
+        owner = self[key] = Owner(TenantId(tenant), project, RunId(run))
+        self.bytes += size
+        return owner
 
 
 class Limits(NamedTuple):
@@ -145,12 +163,9 @@ def sweep(  # noqa: PLR0915 - one loop: a call a frame would cost as much as all
             if frame_lsn >= end_lsn or (size + more > bytes_max and headers):
                 is_full = True
                 break
-            owner = owners.get((run, tenant_bytes, names))
-            if owner is None:
-                owner = _owner(run, tenant_bytes, names, owners)
+            whose.append(owners[run, tenant_bytes, names])
             payloads.append(payload)
             counts.append(row_count)
-            whose.append(owner)
             headers.append(header)
             proofs.append(frame_lsn)
             proofs.append(payload_crc)
@@ -179,11 +194,3 @@ def _group(data: bytes, at: int, seed: int, end: int) -> tuple[int, int, int, in
     ):
         return None
     return first, behind, body_bytes, first + frame_count
-
-
-def _owner(run: int, tenant_bytes: int, names: bytes, owners: Owners) -> Owner:
-    if len(owners) >= OWNERS_MAX:
-        owners.clear()
-    tenant, project = names[:tenant_bytes].decode(), names[tenant_bytes:].decode()
-    owner = owners[run, tenant_bytes, names] = Owner(TenantId(tenant), project, RunId(run))
-    return owner

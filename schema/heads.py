@@ -30,10 +30,14 @@ if TYPE_CHECKING:
 
     from schema.columns import ChunkColumn
 
-HEADS_MAX = 2_048
+HEADS_BYTES_MAX = 8 * 2**20
+"""Estimated, of all heads that are kept: 8,000 of ten names each."""
 HEAD_BYTES_MAX = 4_096
-"""Of a head that is kept: a longer one is of a frame of many rows, and parsed each time.
-All together 8 MiB of raw bytes at most, and usually less than one."""
+"""Of a head that is kept: a longer one is of a frame of many rows, and parsed each time."""
+
+_BYTES_A_HEAD = 500
+_BYTES_A_NAME = 48
+"""Of objects, beside the bytes of the head and of its names."""
 
 TAIL_MARKS_BYTES = 15
 """Encoding and length of three columns."""
@@ -74,11 +78,17 @@ class Heads:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Head] = {}
+        self._bytes = 0
         self.find = self._known.get
         """The head of these bytes, if it is known."""
 
     def __len__(self) -> int:
         return len(self._known)
+
+    @property
+    def byte_count(self) -> int:
+        """Estimated bytes held."""
+        return self._bytes
 
     def learn(self, raw: bytes, rows: int) -> Head | None:
         """Takes a head apart; None where the bytes are no head of a frame of so many rows."""
@@ -89,11 +99,14 @@ class Heads:
         if head is None:
             return None
         if len(raw) <= HEAD_BYTES_MAX:
-            if len(self._known) >= HEADS_MAX:
+            size = _BYTES_A_HEAD + 2 * len(raw) + _BYTES_A_NAME * sum(map(len, head.names))
+            if self._bytes + size > HEADS_BYTES_MAX:
                 # All at once: runs whose keys never change are known again with their next frames,
                 # and to keep an order of use would cost every frame.
                 self._known.clear()
+                self._bytes = 0
             self._known[raw] = head
+            self._bytes += size
         return head
 
 

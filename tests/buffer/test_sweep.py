@@ -9,7 +9,7 @@ from buffer.frame import Frame
 from buffer.frames import Frames
 from buffer.lsn import Lsn
 from buffer.records import WINDOW_BYTES
-from buffer.sweep import OWNERS_MAX, Limits, Swept, _owner
+from buffer.sweep import OWNERS_BYTES_MAX, Limits, Owners, Swept
 from schema.streams import StreamKind
 from tests.buffer.log_rig import EVERYTHING, LogRig, request
 
@@ -121,8 +121,11 @@ def test_frames_by_field_are_the_frames():
     reader.close()
 
 
-def test_ever_new_runs_do_not_fill_memory():
-    owners = {}
-    for run in range(OWNERS_MAX + 5):
-        assert _owner(run, 1, b"ab", owners) == ("a", "b", run)
-        assert len(owners) <= OWNERS_MAX
+@pytest.mark.parametrize("name_bytes", [6, 8_000])
+def test_ever_new_runs_do_not_fill_memory(name_bytes):
+    owners = Owners()
+    names = b"a" + b"p" * (name_bytes - 1)
+    for run in range(10_000):
+        assert owners[run, 1, names] == ("a", "p" * (name_bytes - 1), run)
+        assert owners.bytes <= OWNERS_BYTES_MAX
+    assert 0 < len(owners) < 10_000

@@ -1,5 +1,7 @@
 """Metrics take a short way into a block; it must be the long one, only shorter."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from schema import block as long_way
 from schema.block import build_block, cut
 from schema.errors import MalformedChunks, RowsUnfit
-from schema.heads import HEAD_BYTES_MAX, HEADS_MAX, Heads
+from schema.heads import HEAD_BYTES_MAX, HEADS_BYTES_MAX, Heads
 from schema.joining import SLICE_ROWS, join_metrics
 from schema.layout import layout_of, live_layout
 from schema.native import decode_blocks
@@ -117,11 +119,28 @@ def test_a_frame_that_is_broken_anywhere_is_refused_as_before(monkeypatch):
 
 
 def test_ever_new_keys_do_not_fill_memory():
+    raws = [raw_head(number, names=200) for number in range(800)]
     heads = Heads()
-    for number in range(HEADS_MAX + 10):
-        builder = MetricsRows("acme", "vision", 7)
-        builder.add_line(10**12, 1, name_shape([f"name {number}"]), [0.5])
-        build_block(LAYOUT, [builder.finish()], 7, heads=heads)
-        assert len(heads) <= HEADS_MAX
-    build_block(LAYOUT, [frame(HEAD_BYTES_MAX // 8, 2)], 7, heads=heads)
-    assert len(heads) == 10
+    counts = []
+    tracemalloc.start()
+    for raw in raws:
+        assert heads.learn(raw, 200) is not None
+        assert heads.byte_count <= HEADS_BYTES_MAX
+        counts.append(len(heads))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert max(counts) > counts[-1] > 0
+    assert held < 1.5 * heads.byte_count + 2**20
+
+
+def test_a_long_head_is_not_kept():
+    heads = Heads()
+    assert heads.learn(raw_head(1, names=HEAD_BYTES_MAX // 3), HEAD_BYTES_MAX // 3) is not None
+    assert len(heads) == 0
+
+
+def raw_head(number, names):
+    builder = MetricsRows("acme", "vision", 7)
+    shape = name_shape([f"{number}/{place}" for place in range(names)])
+    builder.add_line(10**12, 1, shape, [0.5] * names)
+    return builder.finish().payload[: -(15 + 16 + 8 * names)]
