@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from catalog.scopes import ALL_SCOPES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 KEY_PREFIX = "mlps_"
 LEGACY_PREFIX = "mlpi_"
@@ -65,7 +65,7 @@ class NewKey:
 class KeyStore(Protocol):
     """Where an authenticator looks keys up: this catalogue, or another product's table of keys.
 
-    Whatever either method raises means that the store cannot be asked now.
+    Whatever a method raises means that the store cannot be asked now.
     """
 
     async def find(self, lookup: str) -> KeyRecord | None:
@@ -74,6 +74,10 @@ class KeyStore(Protocol):
 
     async def find_many(self, lookups: Collection[str]) -> Mapping[str, KeyRecord]:
         """Those of many that are there, by lookup value, in one query."""
+        ...
+
+    async def recent(self, keys_max: int) -> Sequence[KeyRecord]:
+        """The keys that are likely to be used next; none that is revoked."""
         ...
 
     async def note_used(self, used_at_ms: Mapping[str, int]) -> None:

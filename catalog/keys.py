@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Executable, Row, Select, bindparam, select, update
+from sqlalchemy import Executable, Row, Select, bindparam, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.clock import WallClock, wall_ms
@@ -22,7 +22,7 @@ from catalog.scopes import SDK_SCOPES, checked_scopes, scopes_from_text, scopes_
 from catalog.tables import api_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -59,6 +59,18 @@ class Keys:
         async with self._database.read() as connection:
             records = [_record(row) for row in await connection.execute(statement)]
         return {record.lookup: record for record in records}
+
+    async def recent(self, keys_max: int) -> Sequence[KeyRecord]:
+        """So many keys that are not revoked: those used or made last.
+
+        Raises:
+            Unavailable: the database cannot be used now.
+        """
+        last = func.coalesce(_COLUMNS.last_used_at_ms, _COLUMNS.created_at_ms)
+        statement = _select().where(_COLUMNS.revoked_at_ms.is_(None))
+        async with self._database.read() as connection:
+            rows = await connection.execute(statement.order_by(last.desc()).limit(keys_max))
+            return [_record(row) for row in rows]
 
     async def note_used(self, used_at_ms: Mapping[str, int]) -> None:
         """Keep when keys, by id, were used last; an earlier time than is kept changes nothing.

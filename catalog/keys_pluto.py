@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ARRAY, Row, Text, bindparam, text
+from sqlalchemy import ARRAY, Integer, Row, Text, bindparam, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -21,7 +21,7 @@ from catalog.postgres import engine
 from catalog.scopes import SDK_SCOPES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 CONNECTIONS_MAX = 4
 COLUMNS = ("id", "key", "name", "organizationId", "createdAt", "expiresAt", "revokedAt")
@@ -30,10 +30,16 @@ COLUMNS = ("id", "key", "name", "organizationId", "createdAt", "expiresAt", "rev
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
-_FIND = text(
+_SELECT = (
     'SELECT id, key, name, "organizationId" AS tenant, "createdAt" AS created_at, '
-    '"expiresAt" AS expires_at, "revokedAt" AS revoked_at FROM "api_key" WHERE key = ANY(:lookups)'
-).bindparams(bindparam("lookups", type_=ARRAY(Text)))
+    '"expiresAt" AS expires_at, "revokedAt" AS revoked_at FROM "api_key" '
+)
+_FIND = text(_SELECT + "WHERE key = ANY(:lookups)").bindparams(
+    bindparam("lookups", type_=ARRAY(Text))
+)
+_RECENT = text(
+    _SELECT + 'WHERE "revokedAt" IS NULL ORDER BY "createdAt" DESC LIMIT :keys_max'
+).bindparams(bindparam("keys_max", type_=Integer))
 _LOOK = text(
     "SELECT current_user AS role, count(*) AS keys_, "
     "has_table_privilege(current_user, '\"api_key\"', 'INSERT, UPDATE, DELETE') AS may_write "
@@ -70,6 +76,14 @@ class PlutoKeys:
         """
         rows = await self._ask(_FIND, {"lookups": list(lookups)})
         return {row.key: _record(row) for row in rows}
+
+    async def recent(self, keys_max: int) -> Sequence[KeyRecord]:
+        """So many keys that are not revoked, those made last: when one was used is not kept there.
+
+        Raises:
+            Unavailable: as `find_many`.
+        """
+        return [_record(row) for row in await self._ask(_RECENT, {"keys_max": keys_max})]
 
     async def note_used(self, used_at_ms: Mapping[str, int]) -> None:
         """Nothing: `lastUsed` is theirs, and no service of theirs writes it."""

@@ -93,6 +93,18 @@ async def test_the_latest_use_stays_whoever_tells_of_it_last(tenant):
     assert found[b.record.lookup].last_used_at_ms == 6_000
 
 
+async def test_the_keys_used_or_made_last_are_those_likely_to_be_used_next(tenant):
+    keys = tenant.catalog.keys
+    made = []
+    for name in "abcd":
+        tenant.clock.now_ms += 1
+        made.append((await keys.create(name, tenant.id)).record)
+    await keys.note_used({made[0].id: tenant.clock.now_ms + 5})
+    await keys.revoke("d")
+    assert [record.name for record in await keys.recent(10)] == ["a", "c", "b"]
+    assert [record.name for record in await keys.recent(2)] == ["a", "c"]
+
+
 async def test_many_who_tell_of_the_same_keys_do_not_lock_each_other(tenant):
     keys = tenant.catalog.keys
     made = [(await keys.create(f"k{number}", tenant.id)).record.id for number in range(20)]

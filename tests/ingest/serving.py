@@ -72,6 +72,11 @@ class DictKeys:
     async def find(self, lookup: str) -> KeyRecord | None:
         return (await self.find_many([lookup])).get(lookup)
 
+    async def recent(self, keys_max: int) -> list[KeyRecord]:
+        if self.failure is not None:
+            raise self.failure
+        return [one for one in self.records.values() if not one.is_revoked][:keys_max]
+
     async def note_used(self, used_at_ms: Mapping[str, int]) -> None:
         if self.failure is not None:
             raise self.failure

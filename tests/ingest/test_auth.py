@@ -286,6 +286,33 @@ async def test_an_address_that_fails_too_often_is_limited_and_known_keys_from_it
     assert (await auth.identify("Bearer mlps_new", address="192.0.2.1")).tenant == TENANT
 
 
+async def test_a_worker_that_has_just_started_knows_the_keys_of_a_limited_address(
+    auth, keys, clock
+):
+    keys.failure = OSError()
+    assert not await auth.warm()
+    keys.failure = None
+    assert await auth.warm()
+    for number in range(61):
+        with pytest.raises(AuthError):
+            await auth.identify(f"Bearer mlps_{number}", address="192.0.2.1")
+    calls = keys.calls
+    assert (await auth.identify(HEADER, address="192.0.2.1")).tenant == TENANT
+    assert keys.calls == calls
+    keys.failure = OSError()
+    clock.seconds += 60
+    assert (await auth.identify(HEADER)).tenant == TENANT
+
+
+async def test_a_key_read_at_the_start_is_checked_before_its_first_use(auth, keys, clock):
+    await auth.warm()
+    await auth.refresh()
+    assert keys.calls == 0  # it is not in use
+    keys.records[lookup(KEY)] = replace(keys.records[lookup(KEY)], revoked_at_ms=clock.ms())
+    clock.seconds += 60
+    assert (await refusal(auth, HEADER)).code is Code.TOKEN_REVOKED
+
+
 async def test_what_is_no_guess_does_not_use_an_addresss_attempts_up(auth, keys, clock):
     """A cluster whose key has expired, or is mistyped, can go on with a new one at once."""
     keys.add(KEY, expires_at_ms=clock.ms() - 1)
