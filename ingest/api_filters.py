@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-BOOLEAN_OPERATORS = ("$and", "$or", "$not")
-LEAF_OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$regex")
-FIELDS = (
-    "state",
-    "status",
-    "heartbeat_at",
-    "heartbeatAt",
-    "created_at",
-    "createdAt",
-    "updated_at",
-    "updatedAt",
-    "name",
-    "displayName",
-    "display_name",
-    "tags",
-)
-FIELD_PREFIXES = ("config.", "systemMetadata.", "summaryMetrics.", "summary_metrics.")
+from catalog.run_filters import BOOLEAN_OPERATORS, FIELD_PREFIXES, FIELDS, LEAF_OPERATORS
+
 FIELD_OPERATORS = (
     "contains",
     "does not contain",

@@ -53,7 +53,7 @@ class ListQuery(Body):
     limit: int = Field(50, ge=1, le=200)
     offset: int = Field(0, ge=0, le=100_000)
     sort: str = Field("-createdAt", description="createdAt, updatedAt, name or status; - before it")
-    filter: Text | None = Field(None, description="RunFilterGrammar as JSON; not taken yet")
+    filter: Text | None = Field(None, description="RunFilterGrammar as JSON")
     field_filters: Text | None = Field(None, description="FieldFilterTerm[]; not taken yet")
 
 

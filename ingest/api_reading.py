@@ -45,14 +45,14 @@ async def list_runs(call: Asked[ListQuery]) -> dict[str, Any]:
     query = call.query
     if query.project_name is None:
         raise Invalid("projectName is required")
-    for name, value in (("filter", query.filter), ("fieldFilters", query.field_filters)):
-        if value is not None:
-            raise Invalid(f"{name} is not taken yet: leave it out, and choose among the runs")
+    if query.field_filters is not None:
+        raise Invalid("fieldFilters is not taken yet: use filter")
     search = RunSearch(
         project=query.project_name,
         text=query.search,
         tags=query.tags,
         statuses=query.status,
+        filter=query.filter,
         sort=query.sort,
         limit=query.limit,
         offset=query.offset,

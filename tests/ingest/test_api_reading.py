@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
@@ -227,7 +228,9 @@ async def test_runs_of_a_project_are_listed(api):
         ],
         "total": 2,
     }
+    lr = quote('{"$not":{"state":"crashed"},"\\u0063onfig.lr":{"$lt":0.2}}')
     for query in (
+        f"filter={lr}",
         "offset=1",
         "tags=%20a%20,zzz",
         "status=RUNNING",
@@ -251,7 +254,7 @@ async def test_runs_of_a_project_are_listed(api):
         ("projectName=p&offset=-1", "offset"),
         ("projectName=p&status=DONE", "status.0"),
         ("projectName=p&sort=id", "sort must be one of"),
-        ("projectName=p&filter=%7B%7D", "filter is not taken yet"),
+        ("projectName=p&filter=%7B", "filter must be valid JSON"),
         ("projectName=p&fieldFilters=%5B%5D", "fieldFilters is not taken yet"),
     ],
 )
