@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import threading
 import time
 import urllib.request
 
@@ -97,3 +98,71 @@ def test_rows_set_aside_and_rows_lost_come_back_once_while_the_server_serves(ser
     assert charon(server, "wal", "verify")["damage"] == []
     assert charon(server, "reconcile", "--settled-seconds", "0")["missing"] == 0
     assert server.is_ok()
+
+
+@pytest.mark.slow
+def test_a_table_that_lost_its_rows_gets_them_from_the_log_and_looking_disturbs_nobody(server):
+    send(server, *range(100, 150))
+    eventually(lambda: len(rows(server)) == 50)
+    before, workers = rows(server), server.worker_pids()
+    said = len(server.log_path.read_text())
+    charon(server, "sql", "--write", "TRUNCATE TABLE mlop_metrics")
+    assert rows(server) == []
+
+    with Sending(server) as sending:  # looked at in the midst of commits and deliveries
+        [shard] = charon(server, "wal", "ls")
+        for command in ("stat", "show", "verify"):
+            charon(server, "wal", command)
+        replayed = charon(server, "wal", "replay", "--shard", shard["shard"], "--stream", "metrics")
+        assert replayed["rows"] >= 50
+    eventually(lambda: set(before) <= set(rows(server)))
+    eventually(lambda: len(rows(server)) >= 50 + len(sending.values))
+    eventually(lambda: len(charon(server, "wal", "ls")) == 1)
+    expected = {*before} | {(value, value, "loss", 1764423221123) for value in sending.values}
+    found = [row for row in rows(server) if row[0] >= 100]
+    assert sorted(found) == sorted(expected), "row by row, each once"
+    assert server.is_ok()
+    assert server.worker_pids() == workers
+    log = server.log_path.read_text()[said:]
+    assert not [line for line in log.splitlines() if " error " in line or " warning " in line]
+
+
+def rows(server):
+    """Every row from 100 on, as a reader sees it: value, step, name, time."""
+    return [
+        tuple(row)
+        for row in server.sql(
+            "SELECT value, step, logName, toUInt64(toUnixTimestamp64Milli(time)) "
+            "FROM mlop_metrics FINAL WHERE value >= 100 ORDER BY ALL "
+            "SETTINGS output_format_json_quote_64bit_integers = 0"
+        )
+    ]
+
+
+class Sending:
+    """Requests one after the other, in a thread, until the block ends; each must be a 200."""
+
+    def __init__(self, server):
+        self.values = []
+        self._server = server
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._failed = None
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._is_over.set()
+        self._thread.join()
+        assert self._failed is None
+
+    def _run(self):
+        try:
+            while not self._is_over.wait(0.02):
+                value = 1_000 + len(self.values)
+                send(self._server, value)
+                self.values.append(value)
+        except Exception as error:
+            self._failed = error
