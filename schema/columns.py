@@ -73,9 +73,11 @@ class Chunks:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChunkColumn:
     """One column of a parsed payload; which of the fields are filled depends on the encoding.
+
+    A value, not frozen for the same reason as `Chunks`.
 
     PLAIN and RUNS fill ``body``; SHAPES and DICT fill ``pieces`` and ``indices``.
     """
@@ -86,9 +88,9 @@ class ChunkColumn:
     indices: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ParsedChunks:
-    """A payload taken apart: ``counts`` is None where each row is a line of its own."""
+    """A payload taken apart, a value: ``counts`` is None where each row is a line of its own."""
 
     chunks: Chunks
     counts: Sequence[int] | None
@@ -104,6 +106,7 @@ _HEAD = struct.Struct("<BI")
 _U32 = struct.Struct("<I")
 _NO_PIECES: list[bytes] = []
 _GROUPS = ChunkColumn(Encoding.GROUPS, b"", _NO_PIECES, ())
+_CHUNK_COLUMNS = {kind: stream.chunk_columns for kind, stream in STREAMS.items()}
 _NAMES = frozenset({"String", "LowCardinality(String)"})
 
 
@@ -143,7 +146,7 @@ def parse_chunks(chunks: Chunks) -> ParsedChunks:
     counts, offset = _parse_counts(payload, line_count, row_count)
     lines = row_count if counts is None else line_count
     columns: dict[str, ChunkColumn] = {}
-    for column in STREAMS[chunks.kind].chunk_columns:
+    for column in _CHUNK_COLUMNS[chunks.kind]:
         columns[column.name], offset = _column_at(column, payload, offset, row_count, lines)
     if offset != len(payload):
         raise MalformedChunks(f"{len(payload) - offset} bytes behind the last column")
