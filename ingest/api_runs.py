@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ingest.api_account import ACCOUNT_ENDPOINTS
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ingest.api_endpoints import Endpoint
 
 
+@cache
 def endpoints() -> Sequence[Endpoint]:
     """Every endpoint, in the order in which paths are looked at."""
     others = (
