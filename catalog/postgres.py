@@ -1,6 +1,6 @@
 """Connections to Postgres: their address, their pools, and a pooler that may stand between.
 
-An address is taken as libpq writes it (`sslmode`, several hosts, …), with the parameters that
+An address is taken as libpq writes it (`sslmode`, a socket, …), with the parameters that
 Prisma's clients put into it for themselves.
 
 Behind pgbouncer in transaction mode a named prepared statement may be another client's. So
