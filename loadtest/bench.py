@@ -112,16 +112,19 @@ def main() -> None:
     arguments = _arguments()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     wants = set(arguments.only or ["parts", "loop"]) | ({"peers"} if arguments.peers else set())
-    found = measure(
-        points=arguments.points,
-        seconds=arguments.seconds,
-        rounds=arguments.rounds,
-        workers=arguments.workers,
-        wants=wants,
-    )
-    baseline = json.loads(arguments.baseline.read_text()) if arguments.baseline.exists() else {}
-    if arguments.save:
-        save(found, arguments.baseline)
+    try:
+        found = measure(
+            points=arguments.points,
+            seconds=arguments.seconds,
+            rounds=arguments.rounds,
+            workers=arguments.workers,
+            wants=wants,
+        )
+        baseline = json.loads(arguments.baseline.read_text()) if arguments.baseline.exists() else {}
+        if arguments.save:
+            save(found, arguments.baseline)
+    except (OSError, RuntimeError, ValueError) as error:
+        sys.exit(f"charon bench: {error}")
     if arguments.json:
         ratios = {
             name: ratio for name, _, ratio in compared(flat(found), baseline.get("figures", {}))

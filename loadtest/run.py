@@ -180,7 +180,7 @@ def main() -> None:
                 seconds=seconds,
                 generator=arguments.generator,
                 processes=arguments.processes,
-                connections=arguments.connections,
+                connections=arguments.connections or scenario.connections,
             )
     except (target.TargetUnusable, generators.GeneratorFailed) as error:
         console.print(f"[red]{error}[/]")
@@ -202,7 +202,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--duration", type=float, help="seconds")
     parser.add_argument("--generator", choices=generators.NAMES, default="locust")
     parser.add_argument("--processes", type=int, default=1, help="of the generator")
-    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--connections", type=int, help="of all generator processes together")
     parser.add_argument("--workers", type=int, default=1, help="of the throw-away server")
     parser.add_argument("--host", help="load this server, like http://charon.example:3003")
     parser.add_argument("--key", help="an API key of it")

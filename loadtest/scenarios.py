@@ -27,6 +27,7 @@ class Scenario:
 
     Attributes:
         runs: how many runs share the load; 0 means as many as requests a second.
+        connections: of all generators together; real SDKs have one each.
         rate, seconds: what is taken when nobody says otherwise.
         pattern: the streams of consecutive slots.
         templates: bodies made for each stream.
@@ -37,6 +38,7 @@ class Scenario:
 
     about: str
     runs: int = 100
+    connections: int = 64
     rate: float = 500
     seconds: float = 60
     shape: Shape = field(default_factory=Shape)
@@ -55,7 +57,7 @@ SCENARIOS: dict[str, Scenario] = {
         "the same mean rate in waves: 8 s at a half, 2 s at three times", is_bursty=True
     ),
     "many_runs": Scenario(
-        "as many runs as requests a second, one a second each", runs=0, rate=2_000
+        "as many runs as requests a second, one a second each", runs=0, rate=2_000, connections=500
     ),
     "wide": Scenario(
         f"{WIDE_NAMES:,} names in each of 4 runs, 500 a line",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import sys
 import time
 from collections import deque
@@ -187,6 +188,8 @@ def send(plan: Plan, index: int = 0) -> dict[str, Any]:
 def main() -> None:
     """Arguments: a plan's file, the file for what was recorded, and which of the generators."""
     plan_file, result_file, index = sys.argv[1:]
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection is a descriptor
     plan = Plan.from_json(json.loads(Path(plan_file).read_text()))
     Path(result_file).write_text(json.dumps(send(plan, int(index))))
 
