@@ -160,8 +160,14 @@ def _read_batch(log: Log, kind: StreamKind, pending: Pending) -> tuple[Frames, l
     """All from the batch's first frame to its last. Bounded by what was bounded before."""
     reader = log.reader(pending.first, kind)
     frames = Frames(kind)
+    damages: list[Damage] = []
+    limits = Limits(2**62, 2**62, Lsn(pending.last + 1))
     try:
-        damages, _ = reader.read_into(frames, Limits(2**62, 2**62, Lsn(pending.last + 1)))
+        # A reading that meets an error hands over what it had before: only the next one raises.
+        while (place := reader.lsn) <= pending.last:
+            damages += reader.read_into(frames, limits)[0]
+            if reader.lsn == place:
+                break  # the log ends before the batch does: what is left of it is what there is
     finally:
         reader.close()
     return frames, [damage for damage in damages if damage.first_lsn <= pending.last]
