@@ -164,12 +164,13 @@ class Site:
         others = [self.start("crash", "crash"), self.start("ends", "ends")]
         life = self.start("life", "life")
         self.facts.answers["silent"] = self._silent_run()
+        for training in (*waiting.values(), *ranks, *others, life):
+            training.run_id()  # all have started: on SIGTERM the SDK tries once, for 5 s
         for name, number in (
             ("SIGTERM", signal.SIGTERM),
             ("Ctrl-C", signal.SIGINT),
             ("SIGKILL", signal.SIGKILL),
         ):
-            waiting[name].run_id()
             waiting[name].send(number)
         self._cancel(waiting["cancel"])
         parent = life.run_id()
@@ -269,10 +270,20 @@ class Site:
 
     def _call(self, request: urllib.request.Request) -> list[Any]:
         request.add_header("Authorization", f"Bearer {self.server.key}")
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            text = answer.read()
-            is_json = "json" in answer.headers.get("Content-Type", "")
-            return [answer.status, json.loads(text) if is_json else text.decode()]
+        deadline = time.monotonic() + SECONDS_MAX
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    text = answer.read()
+                    is_json = "json" in answer.headers.get("Content-Type", "")
+                    return [answer.status, json.loads(text) if is_json else text.decode()]
+            except urllib.error.HTTPError as error:
+                # A machine that starts a dozen processes may look a key up too late; the SDK, too,
+                # tries again.
+                if error.code != 503 or time.monotonic() > deadline:
+                    raise
+                error.close()
+                time.sleep(1)
 
 
 def run_campaign(directory: Path) -> dict[str, Facts]:
