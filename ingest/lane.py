@@ -109,7 +109,8 @@ class Lane:
         """Bytes of the client."""
         state = self._state
         if state is State.HEAD:
-            self._next(data)
+            # Something is kept here only between `returned` and the turn that it asks for.
+            self._next(self._take_kept() + data if self._kept else data)
         elif state is State.BODY:
             self._gather(data)
         elif state is State.GIVEN:

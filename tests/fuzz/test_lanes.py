@@ -154,10 +154,40 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 @dataclass
 class Outcome:
-    """What a server said, answer by answer, and whether it cut the connection."""
+    """What a server said, answer by answer, and stored; and whether it cut the connection."""
 
     answers: list[bytes]
     is_reset: bool
+    stored: list[object]
+
+    def agrees_with(self, same: Outcome, each: Outcome) -> bool:
+        """Whether aiohttp's answers are these.
+
+        Args:
+            same: to the same segments. aiohttp drops the sound requests that come in one segment
+                with what is no HTTP.
+            each: to segments that have one head each, where it drops none.
+
+        Two differences are none of the lane's making. In what was given to aiohttp such sound
+        requests are dropped, right before the last answer. And the kernel drops what a server has
+        said when it closes with bytes unread.
+        """
+        if self.is_reset or same.is_reset or each.is_reset:
+            return any(_begin_alike(self.answers, other.answers) for other in (same, each))
+        if self in (same, each):
+            return True
+        *sound, last = self.answers
+        *others, their_last = each.answers
+        if b'"MALFORMED_REQUEST"' not in last or last != their_last:
+            return False
+        if same == each:
+            return others[: len(sound)] == sound
+        return _begin_alike(sound, others)  # how many each drops depends on what the kernel joins
+
+
+def _begin_alike(one: list[bytes], other: list[bytes]) -> bool:
+    count = min(len(one), len(other))
+    return one[:count] == other[:count]
 
 
 def usual(body: bytes, *more: bytes) -> bytes:
@@ -166,6 +196,7 @@ def usual(body: bytes, *more: bytes) -> bytes:
 
 
 ONE = usual(LINE % 1)
+CHUNKED = b"%x\r\n%b\r\n0\r\n\r\n" % (len(LINE % 2), LINE % 2)
 
 
 @settings(
@@ -175,52 +206,30 @@ ONE = usual(LINE % 1)
 )
 @given(streams())
 @example([ONE + ONE])
-@example(
-    [
-        ONE,
-        b"POST /ingest/metrics HTTP/1.1\r\n"
-        + b"\r\n".join(USUAL)
-        + b"\r\nContent-Length: \r\n\r\n",
-    ]
-)
+@example([ONE, re.sub(rb"(?<=Length: )[0-9]+", b"", ONE)])
+@example([ONE, re.sub(rb"(?<=Length: )[0-9]+", b"0", ONE)])
+@example([ONE, usual(b"") + ONE])
+@example([ONE, re.sub(rb"Content-Length: [0-9]+", b"Transfer-Encoding: chunked", usual(CHUNKED))])
+@example([ONE, usual(LINE % 3, b"Expect: 100-continue"), ONE])
+@example([ONE, usual(LINE % 3, b"Connection: upgrade\r\nUpgrade: websocket"), ONE])
 @example([ONE, ONE.replace(b"Content-Length: ", b"Content-Length: 3\r\nContent-Length: ")])
 @example([ONE, ONE.replace(b"Content-Length: ", b"X-A: b\r\n Content-Length: ")])
 @example([ONE, usual(LINE % 2, b"Transfer-Encoding: chunked")])
+@example([ONE + 3 * b"POST /ingest/metrics HTTP/1.1\r\nHost: a\r\n\r\n" + b"{"])
 @example([ONE[:-5], ONE[-5:] + ONE[:30], ONE[30:]])
 def test_both_lanes_give_the_same_answers(pair: Pair, segments: list[bytes]) -> None:
-    for server in (pair.fast, pair.slow):
-        server.buffer.forget()
-    fast, slow = pair.runner.run(both(pair, segments))
-    assert agree(fast, slow)
-    if fast == slow:
-        assert pair.fast.buffer.submissions == pair.slow.buffer.submissions
+    heads = [part for segment in segments for part in re.split(rb"(?<=\r\n\r\n)", segment) if part]
+    fast = pair.runner.run(ask(pair.fast, segments))
+    same = pair.runner.run(ask(pair.slow, segments))
+    each = pair.runner.run(ask(pair.slow, heads))
+    assert fast.agrees_with(same, each)
     # What a lane reserved or watches is let go with each request.
     assert pair.fast.admission.statistics().inflight_bytes == 0
 
 
-def agree(fast: Outcome, slow: Outcome) -> bool:
-    """Whether the answers are the same.
-
-    Two differences are none of the lane's making. The kernel drops what the server has said when it
-    closes with bytes unread. And aiohttp drops the sound requests that come in one segment with
-    what is no HTTP; the fast lane serves them.
-    """
-    if fast == slow:
-        return True
-    sound = [answer for answer in slow.answers if b'"MALFORMED_REQUEST"' not in answer]
-    if fast.is_reset or slow.is_reset:
-        count = min(len(fast.answers), len(sound))
-        return fast.answers[:count] == sound[:count]
-    is_lost = len(sound) < len(slow.answers) and fast.answers[-1] == slow.answers[-1]
-    return is_lost and fast.answers[: len(sound)] == sound
-
-
-async def both(pair: Pair, segments: list[bytes]) -> list[Outcome]:
-    return await asyncio.gather(*(ask(server, segments) for server in (pair.fast, pair.slow)))
-
-
 async def ask(server: Serving, segments: list[bytes]) -> Outcome:
     """All that the server says until it ends the connection."""
+    server.buffer.forget()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     said, is_reset = bytearray(), False
 
@@ -246,7 +255,7 @@ async def ask(server: Serving, segments: list[bytes]) -> Outcome:
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
-    return Outcome(split(bytes(said)), is_reset)
+    return Outcome(split(bytes(said)), is_reset, [*server.buffer.submissions])
 
 
 def split(text: bytes) -> list[bytes]:
