@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import sqlite3
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog.engine import READERS_MAX
+from ingest import appkeys
 from tests.ingest.api_client import Api, running_api
 
 if TYPE_CHECKING:
@@ -108,3 +112,23 @@ async def test_a_database_that_stays_busy_is_a_503_to_try_again(api, tmp_path):
     holder.execute("ROLLBACK")
     holder.close()
     assert (await api.post("/api/runs/tags/update", body))[0] == 200
+
+
+async def test_without_a_free_connection_known_keys_go_on_and_others_are_told_to_come_again(
+    tmp_path, postgres_url
+):
+    """F38: all connections of the pool are held; a key that is known needs none."""
+    async with running_api(tmp_path, database=postgres_url) as api, AsyncExitStack() as stack:
+        auth = api.client.app._state[appkeys.AUTH]
+        known = await auth.identify(f"Bearer {api.key}")
+        for _ in range(READERS_MAX):
+            await stack.enter_async_context(api.catalog.database.read())
+        body = {"runName": "r", "projectName": "p"}
+        answers = await asyncio.gather(
+            *(api.post("/api/runs/create", body, key=api.other_key) for _ in range(100)),
+            return_exceptions=True,
+        )
+        assert {status for status, _ in answers} == {503}
+        assert {answer["code"] for _, answer in answers} == {"DATABASE_UNAVAILABLE"}
+        assert await auth.identify(f"Bearer {api.key}") == known
+        assert (await api.post("/api/runs/create", body))[0] == 200
