@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 
     from schema.columns import ChunkColumn
 
-HEADS_BYTES_MAX = 8 * 2**20
-"""Estimated, of all heads that are kept: 8,000 of ten names each."""
-HEAD_BYTES_MAX = 4_096
+HEADS_BYTES_MAX = 24 * 2**20
+"""Estimated, of all heads that are kept: 20,000 of ten names each, or 500 of 500."""
+HEAD_BYTES_MAX = 64 * 2**10
 """Of a head that is kept: a longer one is of a frame of many rows, and parsed each time."""
+LEFT_OUT_MAX = 4_096
+"""Heads that are met while there is no room; then all is forgotten, and what is in use is soon
+known again. To make room for each would leave nothing of heads that come round in turn."""
 
 _BYTES_A_HEAD = 500
 _BYTES_A_NAME = 48
@@ -79,6 +82,7 @@ class Heads:
     def __init__(self) -> None:
         self._known: dict[bytes, Head] = {}
         self._bytes = 0
+        self._left_out = 0
         self.find = self._known.get
         """The head of these bytes, if it is known."""
 
@@ -101,10 +105,11 @@ class Heads:
         if len(raw) <= HEAD_BYTES_MAX:
             size = _BYTES_A_HEAD + 2 * len(raw) + _BYTES_A_NAME * sum(map(len, head.names))
             if self._bytes + size > HEADS_BYTES_MAX:
-                # All at once: runs whose keys never change are known again with their next frames,
-                # and to keep an order of use would cost every frame.
+                self._left_out += 1
+                if self._left_out < LEFT_OUT_MAX:
+                    return head
                 self._known.clear()
-                self._bytes = 0
+                self._bytes = self._left_out = 0
             self._known[raw] = head
             self._bytes += size
         return head
