@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiohttp import HttpVersion11, http_parser
+from aiohttp import HttpVersion10, HttpVersion11, http_parser
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import HttpProcessingError
 
@@ -164,8 +164,7 @@ class Heads:
         message: RawRequestMessage = messages[0][0]
         headers = message.headers
         is_simple = (
-            message.version == HttpVersion11
-            and not message.should_close
+            message.version in {HttpVersion10, HttpVersion11}
             and not message.upgrade
             and not message.chunked
             and message.method != "CONNECT"
@@ -182,9 +181,9 @@ def _ingest_head(message: RawRequestMessage) -> IngestHead | BeatHead | None:
     kind, is_beat = PATHS.get(path), path == BEAT_PATH
     if kind is None and not is_beat:
         return None
-    if message.method != "POST" or any(name in headers for name in _NOT_PLAIN):
+    if message.method != "POST" or message.version != HttpVersion11 or message.should_close:
         return None
-    if not _are_single(headers):
+    if any(name in headers for name in _NOT_PLAIN) or not _are_single(headers):
         return None
     try:
         key = authorization(headers)
