@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from schema.columns import Encoding, parse_head
 from schema.errors import MalformedChunks
 from schema.expand import split_column
+from schema.names import group_piece
 from schema.streams import METRICS
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
     from schema.columns import ChunkColumn
 
-HEADS_BYTES_MAX = 24 * 2**20
-"""Estimated, of all heads that are kept: 20,000 of ten names each, or 500 of 500."""
+HEADS_BYTES_MAX = 40 * 2**20
+"""Estimated, of all heads that are kept: 17,000 of ten names each, or 450 of 500."""
 HEAD_BYTES_MAX = 64 * 2**10
 """Of a head that is kept: a longer one is of a frame of many rows, and parsed each time."""
 LEFT_OUT_MAX = 4_096
@@ -39,8 +40,8 @@ LEFT_OUT_MAX = 4_096
 known again. To make room for each would leave nothing of heads that come round in turn."""
 
 _BYTES_A_HEAD = 500
-_BYTES_A_NAME = 48
-"""Of objects, beside the bytes of the head and of its names."""
+_BYTES_A_NAME = 96
+"""Of objects, beside the bytes of the head, of its names and of their groups."""
 
 TAIL_MARKS_BYTES = 15
 """Encoding and length of three columns."""
@@ -59,6 +60,7 @@ class Head:
         counts: rows of each line; None where each row is a line.
         even: rows of every line where all have as many, else 0.
         names: Native Strings, in pieces that lines may share.
+        groups: of each name its group, likewise.
         indices: the piece of each line; empty where the only piece is that of all lines together,
             or of each of them.
         tail: cuts mark, times, mark, steps, mark, values.
@@ -70,6 +72,7 @@ class Head:
     counts: Sequence[int] | None
     even: int
     names: tuple[tuple[bytes, ...], ...]
+    groups: tuple[tuple[bytes, ...], ...]
     indices: Sequence[int]
     tail: struct.Struct
     line_mark: bytes
@@ -103,7 +106,7 @@ class Heads:
         if head is None:
             return None
         if len(raw) <= HEAD_BYTES_MAX:
-            size = _BYTES_A_HEAD + 2 * len(raw) + _BYTES_A_NAME * sum(map(len, head.names))
+            size = _BYTES_A_HEAD + 3 * len(raw) + _BYTES_A_NAME * sum(map(len, head.names))
             if self._bytes + size > HEADS_BYTES_MAX:
                 self._left_out += 1
                 if self._left_out < LEFT_OUT_MAX:
@@ -125,7 +128,8 @@ def _parse(raw: bytes, rows: int) -> Head | None:
         even = counts[0] if counts.count(counts[0]) == lines else 0
     pieces, indices = _names(names, counts, rows)
     encoding = Encoding.PLAIN if counts is None else Encoding.RUNS
-    return Head(rows, lines, counts, even, pieces, indices, *_tail(lines, rows, encoding))
+    grouped = tuple([tuple(map(group_piece, piece)) for piece in pieces])
+    return Head(rows, lines, counts, even, pieces, grouped, indices, *_tail(lines, rows, encoding))
 
 
 def _names(

@@ -16,13 +16,12 @@ from schema.coltypes import index_typecode
 from schema.expand import repeat_lines
 from schema.heads import TAIL_MARKS_BYTES
 from schema.lowcardinality import Keys, low_cardinality_data
-from schema.names import group_piece
 from schema.steps import integers_of, rows_of_lines, steps_unfit
 from schema.streams import Origin
 from schema.varint import text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from schema.heads import Head, Heads
     from schema.layout import Layout, LayoutColumn
@@ -77,16 +76,16 @@ def join_metrics(
         elif column.origin is Origin.FRAME:
             joined[name] = _owners(slices, 0 if name == "tenantId" else 1)
         elif name == "logGroup":
-            joined[name], joined["logName"] = _names(slices)
+            joined[name] = _names(slices, lambda head: head.groups)
         elif name == "logName":
-            continue
+            joined[name] = _names(slices, lambda head: head.names)
         elif name == "time":
             joined[name] = [_a_line(piece, piece.times) for piece in slices]
         elif name == "step":
             joined[name] = _steps(slices, entry, first_row)
         else:
             joined[name] = [b"".join(piece.values) for piece in slices]
-    return [joined[entry.column.name] for entry in layout.columns]
+    return list(joined.values())
 
 
 def constant(value: bytes, rows: int) -> list[bytes]:
@@ -192,46 +191,25 @@ def _owners(slices: Sequence[_Slice], field: int) -> list[bytes]:
     return low_cardinality_data(number, keys, sum(piece.rows for piece in slices), indices)
 
 
-class _Names(dict[bytes, int]):
-    """A block's names: the place of each, and by place the place of its group."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.groups: list[int] = []
-        self.group_keys = Keys()
-
-    def __missing__(self, name: bytes) -> int:
-        place = self[name] = len(self)
-        self.groups.append(self.group_keys[group_piece(name)])
-        return place
-
-
-def _names(slices: Sequence[_Slice]) -> tuple[list[bytes], list[bytes]]:
-    """``logGroup`` and ``logName``: dictionaries, and an index a row, packed once for each head."""
-    keys = _Names()
-    place_of = keys.__getitem__
+def _names(
+    slices: Sequence[_Slice], of: Callable[[Head], tuple[tuple[bytes, ...], ...]]
+) -> list[bytes]:
+    """A column of names: a dictionary, and an index a row, packed once for each head."""
+    keys = Keys()
     # Tuples of numbers, which the collector of cycles lets alone: with ever-new keys there is a
     # head a frame, and lists of lists made it run for half of the time.
     places: dict[Head, tuple[tuple[int, ...], ...]] = {}
     for piece in slices:
         for head in piece.heads:
             if head not in places:
-                places[head] = tuple([tuple(map(place_of, strings)) for strings in head.names])
-    rows, groups = sum(piece.rows for piece in slices), keys.groups
+                places[head] = tuple([keys.places(strings) for strings in of(head)])
     number, code = index_typecode(len(keys))
     packed = {
-        head: _of_lines(head, [array(code, one).tobytes() for one in names])
-        for head, names in places.items()
+        head: _of_lines(head, [array(code, one).tobytes() for one in lists])
+        for head, lists in places.items()
     }
-    named = low_cardinality_data(number, keys, rows, _joined(slices, packed))
-    number, code = index_typecode(len(keys.group_keys))
-    packed = {
-        head: _of_lines(
-            head, [array(code, [groups[place] for place in one]).tobytes() for one in names]
-        )
-        for head, names in places.items()
-    }
-    return low_cardinality_data(number, keys.group_keys, rows, _joined(slices, packed)), named
+    indices = [b"".join([packed[head] for head in piece.heads]) for piece in slices]
+    return low_cardinality_data(number, keys, sum(piece.rows for piece in slices), indices)
 
 
 def _of_lines(head: Head, packed: list[bytes]) -> bytes:
@@ -239,7 +217,3 @@ def _of_lines(head: Head, packed: list[bytes]) -> bytes:
     if head.indices:
         return b"".join([packed[index] for index in head.indices])
     return packed[0] * (head.rows // len(head.names[0]))
-
-
-def _joined(slices: Sequence[_Slice], packed: dict[Head, bytes]) -> list[bytes]:
-    return [b"".join([packed[head] for head in piece.heads]) for piece in slices]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _TWO_U64 = struct.Struct("<QQ")
 _U64 = struct.Struct("<Q")
 _BYTES = bytes(range(256))
+MANY = 16
+"""New keys that are cheaper to add together: 0.1 µs each, and 0.3 one by one."""
 
 
 class Keys(dict[bytes, int]):
@@ -33,6 +35,19 @@ class Keys(dict[bytes, int]):
     def __missing__(self, key: bytes) -> int:
         place = self[key] = len(self)
         return place
+
+    def places(self, keys: tuple[bytes, ...]) -> tuple[int, ...]:
+        """The place of each.
+
+        Many that are new, as those of a line with names of its own, are added at once.
+        """
+        if len(keys) >= MANY and self.keys().isdisjoint(keys):
+            distinct = dict.fromkeys(keys)
+            added = range(len(self), len(self) + len(distinct))
+            self.update(zip(distinct, added, strict=True))
+            if len(distinct) == len(keys):
+                return tuple(added)
+        return tuple(map(self.__getitem__, keys))
 
 
 def low_cardinality(column: Column, frames: Sequence[ParsedChunks], rows: int) -> list[bytes]:
