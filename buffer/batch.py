@@ -53,6 +53,9 @@ class BlockNames:
     number: BlockNumber
 
 
+GENERATION_STEP_MAX = 1_024
+
+
 def block_number(tag: int, counter: int) -> BlockNumber:
     """The value of the column ``batch``: tag (32 bits) above, counter (32 bits) below."""
     assert 0 <= tag < 2**32, f"a shard's tag is 32 bits, not {tag}"
@@ -80,6 +83,9 @@ def names_of(
     """
     digest = hashlib.blake2b(digest_size=8)
     digest.update(frames.proofs)
+    # A checkpoint slot that rotted may have said that this batch's token was noted without a part:
+    # what is sent in its stead has another number (`Checkpoint._mend`), so it has another token.
+    digest.update(pending.number.to_bytes(8, "little"))
     if span != RowSpan(0, pending.rows):
         digest.update(f"rows {span.first}-{span.end}".encode())
     if left_out:
@@ -98,6 +104,12 @@ def query_id_of(shard: str, table: str, pending: Pending) -> str:
     return f"charon-{shard}-{table}-{counter}-{pending.generation}"
 
 
-def raised(pending: Pending) -> Pending:
-    """The same batch under its next generation: for rows that are proved to be absent."""
-    return replace(pending, generation=pending.generation + 1)
+def raised(pending: Pending, chance: float) -> Pending:
+    """The same batch under a later generation: for rows that are proved to be absent.
+
+    Args:
+        pending: the batch.
+        chance: in [0, 1), draws one of the next 1,024. Where the checkpoint's slot with the last
+            one has rotted, it must not be given again: its token may be noted without a part.
+    """
+    return replace(pending, generation=pending.generation + 1 + int(chance * GENERATION_STEP_MAX))

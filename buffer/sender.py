@@ -274,7 +274,7 @@ class Sender:
             self._found = pending.number
             _log.info("batch_found_stored", table=self._table, number=pending.number)
         elif not is_there and not live.is_replicated:
-            await self._store(replace(self.state, pending=raised(pending)))
+            await self._store(replace(self.state, pending=raised(pending, self._around.random())))
             self._around.metrics.count("delivery_generations", table=self._table)
         self._doubt = None
 
