@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from buffer.sink import SinkError
 from schema.chcodes import ErrorClass, classify
-from schema.layout import layout_of
+from schema.layout import layout_of, live_layout
 from schema.native import decode_blocks
 from schema.streams import STREAMS, StreamKind
 from tests.fakes.disk import Crash
@@ -48,6 +48,8 @@ ID_COLUMN = {
 TRANSIENT_CODES = (252, 241, 242, 159, 209, 202, 999, 243)
 OPERATOR_CODES = ((516, 403), (497, 403), (53, 500), (16, 500), (999_999, 500))
 TIMEOUT_SECONDS = 3.0
+YOUNG_SECONDS = 2.0
+"""So old at most is what the server's power cut may take."""
 
 
 class Token(NamedTuple):
@@ -69,6 +71,8 @@ class Part(NamedTuple):
     number: int
     rows: tuple[int, ...]
     is_late: bool
+    at: float = 0.0
+    """When it was stored."""
 
 
 @dataclass
@@ -79,6 +83,7 @@ class Table:
     tokens: deque[str] = field(default_factory=lambda: deque(maxlen=10_000))
     view_tokens: set[str] = field(default_factory=set)
     view_rows: list[tuple[int, bool]] = field(default_factory=list)
+    has_batch: bool = True
     is_missing: bool = False
     has_constraint: bool = False
     names_bad_row: bool = True
@@ -125,6 +130,11 @@ class Server:
         self.violations: list[str] = []
         self.happened: dict[str, int] = {}
         self.refused_bad: set[int] = set()
+        self.lost_rows: dict[StreamKind, set[int]] = {}
+        """Stored, and taken by a power cut of the server."""
+        self.lost_blocks: dict[tuple[StreamKind, int], tuple[int, ...]] = {}
+        self.confirmed: set[tuple[StreamKind, int]] = set()
+        self.has_lost_power = False
         self._token_rows: dict[str, tuple[int, ...]] = {}
         self._bounds: dict[tuple[str, StreamKind], dict[int, int]] = {}
         self._number_batch: dict[tuple[StreamKind, int], Token] = {}
@@ -143,6 +153,32 @@ class Server:
         for query in list(self.running.values()):
             self._fail(query, lost())
         self.running.clear()
+
+    def lose_power(self) -> None:
+        """What its own syncs did not cover is gone: tokens and views of late, and at times parts.
+
+        A part is synced before its insert is answered; a file system that lies, or a merge that
+        was under way, takes some all the same. What a table has lost is written down.
+        """
+        self.go_down()
+        self.has_lost_power = True
+        now = asyncio.get_running_loop().time()
+        for table in self.tables.values():
+            if table.is_replicated:
+                continue
+            young = [part.token for part in table.parts if now - part.at < YOUNG_SECONDS]
+            gone = [token for token in young if self.random.random() < 0.3]
+            lost = {row for part in table.parts if part.token in gone for row in part.rows}
+            self.lost_rows.setdefault(table.kind, set()).update(lost)
+            self.lost_blocks |= {
+                (table.kind, part.number): part.rows for part in table.parts if part.token in gone
+            }
+            table.parts = [part for part in table.parts if part.token not in gone]
+            for token in young:
+                if self.random.random() < 0.5 and token in table.tokens:
+                    table.tokens.remove(token)
+            if gone:
+                self.count("power_took_parts")
 
     def come_up(self) -> None:
         self.is_up = True
@@ -216,7 +252,7 @@ class Server:
                 # Killed, or its disk full, between the token and the part.
                 self.count("token_without_part")
                 raise random.choice([lost(), refusal(243, 500)])
-            table.parts.append(part)
+            table.parts.append(part._replace(at=asyncio.get_running_loop().time()))
             self.note(f"server: {table.kind.name} block {part.number:x} stored, {part.token}")
         else:
             self.count("token_known")
@@ -225,6 +261,8 @@ class Server:
             self._live(query)
         if random.random() < mood.view_fails:
             self.count("view_failed")
+            if not table.has_batch:  # nobody can tell a view's word from the table's
+                self.refused_bad.update(part.rows)
             raise refusal(random.choice([395, 70]), 500)
         if part.token not in table.view_tokens:
             table.view_tokens.add(part.token)
@@ -263,6 +301,8 @@ class Server:
             self.violations.append(f"batch {token} was {batch.first}-{bounds[batch.first]} before")
         elif any(a < batch.first <= b for a, b in bounds.items() if a != batch.first):
             self.violations.append(f"batch {token} overlaps another one")
+        if not self.tables[kind].has_batch:
+            return
         if self._number_batch.setdefault((kind, number), batch) != batch:
             self.violations.append(f"block {number:x} belongs to two batches, {token} is one")
 
@@ -278,7 +318,14 @@ class ModelSink:
         await self._ask()
         if self._server.tables[kind].is_missing:
             raise refusal(60, 404)
-        return layout_of(STREAMS[kind])
+        return self._layout(kind)
+
+    def _layout(self, kind: StreamKind) -> Layout:
+        stream = STREAMS[kind]
+        if self._server.tables[kind].has_batch:
+            return layout_of(stream)
+        types = {column.name: column.type for column in stream.columns if column.name != "batch"}
+        return live_layout(stream, types)
 
     async def is_replicated(self, kind: StreamKind) -> bool:
         await self._ask()
@@ -289,7 +336,9 @@ class ModelSink:
         kind = layout.stream.kind
         [decoded] = decode_blocks(b"".join(block.pieces))
         values = decoded.columns[decoded.names.index(ID_COLUMN[kind])]
-        [number] = set(decoded.columns[decoded.names.index("batch")])
+        number: object = 0
+        if layout.has_batch:
+            [number] = set(decoded.columns[decoded.names.index("batch")])
         assert decoded.row_count == block.rows > 0
         rows = tuple(int(float(str(value))) for value in values)
         query = self._server.send(kind, rows, int(str(number)), token, query_id)
@@ -300,6 +349,10 @@ class ModelSink:
             self._server.count("answer_timed_out")
             raise lost() from None
         self._live()
+        if layout.has_batch:
+            self._server.confirmed.add((kind, int(str(number))))
+        else:
+            self._server.count("sent_without_batch")
 
     async def settle(self, query_id: str) -> None:
         await self._ask()

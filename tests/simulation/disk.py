@@ -173,6 +173,12 @@ class MachineDisk(FakeFileSystem):
         """Every file, in order."""
         return sorted(at / name for at, one in self._dirs.items() for name in one.cached)
 
+    def take_out(self, path: Path) -> None:
+        """Somebody moves a file to another disk."""
+        directory = self._dirs[path.parent]
+        directory.cached.pop(path.name, None)
+        directory.durable.pop(path.name, None)
+
     def open_paths(self) -> list[str]:
         """Names of the files that somebody has open."""
         names = {id(f): name for one in self._dirs.values() for name, f in one.cached.items()}

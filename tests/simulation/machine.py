@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from buffer.errors import BufferFailure
+from buffer.quarantine import SUFFIX, Entry, read_entry
 from buffer.writeahead import WriteAheadBuffer
 from tests.fakes.disk import Crash
 from tests.simulation.clickhouse import ModelSink, Server
@@ -81,6 +82,8 @@ class Machine:
         self.problems: list[str] = []
         self.is_healed = False
         self.has_shrunk = False
+        self.taken_out: list[Entry] = []
+        """Of quarantines, by somebody who looked at them."""
 
     @property
     def may_double(self) -> bool:
@@ -89,6 +92,8 @@ class Machine:
 
     def note(self, text: str) -> None:
         self.has_shrunk |= "batch_shrunk" in text
+        if "quarantine" in text and "table_waiting" in text:
+            self.server.count("quarantine_full")
         self.report.trace.append(f"{self.loop.time() - 1_000:10.4f} {text}")
 
     def kill(self, slot: Slot) -> None:
@@ -105,6 +110,13 @@ class Machine:
             if slot.process is not None:
                 slot.process.kill()
         self.disk.power_cut(self.disk.random)
+
+    def empty_quarantines(self) -> None:
+        """Somebody moves away what was set aside, and makes room."""
+        for path in entry_paths(self.disk):
+            self.server.count("quarantine_emptied")
+            self.taken_out.append(read_entry(self.disk, path))
+            self.disk.take_out(path)
 
     def want_workers(self, count: int) -> None:
         """As a restart with another configuration would, but for those that stay."""
@@ -164,3 +176,8 @@ class Machine:
         is_trouble = isinstance(error, (OSError, BufferFailure))
         if not is_trouble or (is_healed and not self.disk.ordered):
             self.problems.append(f"{process.name} ended with {error!r}")
+
+
+def entry_paths(disk: MachineDisk) -> list[Path]:
+    """The entries of all quarantines."""
+    return [path for path in disk.paths() if path.name.endswith(SUFFIX)]

@@ -81,7 +81,7 @@ def token_without_digest() -> AbstractContextManager[Any]:
 
 def drop_the_generation() -> AbstractContextManager[Any]:
     """A block that is not there is sent again under the same token."""
-    return patch.object(buffer.sender, "raised", lambda pending: pending)
+    return patch.object(buffer.sender, "raised", lambda pending, chance: pending)
 
 
 def believe_a_later_success() -> AbstractContextManager[Any]:

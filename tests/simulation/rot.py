@@ -41,7 +41,7 @@ class Rot:
             (path, record)
             for path in self._disk.paths()
             if first_lsn_of(path.name) is not None
-            for record in self._records(path)[:-1]
+            for record in self._records(path)
         ]
         if not places:
             return None
@@ -70,21 +70,24 @@ class Rot:
         return f"rot: {path} byte {offset}"
 
     def _records(self, path: Path) -> list[tuple[int, int, tuple[bytes, int] | None]]:
-        """Records below the last group: beginning, end, and the frame if it is one."""
+        """Records below what is known to be synced: beginning, end, and the frame if it is one.
+
+        Groups behind that, the last one and those that shared its sync, may as well be torn.
+        """
         data = self._disk.content(path)
         header = parse_header(data[:HEADER_BLOCK_BYTES])
         if not isinstance(header, SegmentHeader):
             return []
         records = records_of(data, header)
         found: list[tuple[int, int, tuple[bytes, int] | None]] = []
-        settled = 0
+        synced = 0
         while (record := records.next()) is not None:
             if isinstance(record, GroupRecord):
-                settled = len(found)
+                synced = max(synced, record.header.synced_bytes)
                 found.append((record.offset, records.offset, None))
             elif isinstance(record, FrameRecord):
                 key = record.header.digest, record.header.kind
                 found.append((record.offset, records.offset, key))
             else:
                 return []  # struck before
-        return found[: settled + 1]
+        return [one for one in found if one[1] <= synced]

@@ -18,6 +18,7 @@ TROUBLES = (
     *("sync_fails", "write_fails", "names_fail", "reads_fail", "slow_sync", "full_disk"),
     *("server_down", "server_refuses", "operator", "lost_answers", "slow_server", "cracks"),
     *("late_requests", "views_fail", "bad_rows", "missing_table", "wall_clock", "rot"),
+    *("small_quarantine", "no_batch_column", "server_power"),
 )
 DEADLY = frozenset({"kill", "power", "kill_then_power", "kill_at_call", "cut_at_call", "orderly"})
 
@@ -60,6 +61,7 @@ def scenario_of(seed: int, focus: tuple[str, ...] = ()) -> Scenario:
         batch_bytes_max=random.choice([1_500, 2**20]),
         batch_age_seconds_max=random.choice([0.05, 0.4, 1.0]),
         repeat_log_bytes_max=2**25,
+        quarantine_bytes_max=900 if "small_quarantine" in troubles else 2**30,
     )
     forgets = is_tight or bool({"full_disk", "wall_clock", "rot"}.intersection(troubles))
     if not forgets and "write_fails" in troubles:

@@ -35,7 +35,11 @@ class Storm:
             self._strike(random.choice(scenario.troubles))
 
     def _trouble_tables(self) -> None:
-        if "bad_rows" in self._world.scenario.troubles:
+        troubles = self._world.scenario.troubles
+        if "no_batch_column" in troubles:
+            for table in self._world.server.tables.values():
+                table.has_batch = self._random.random() < 0.4
+        if "bad_rows" in troubles or "small_quarantine" in troubles:
             for table in self._world.server.tables.values():
                 table.has_constraint = True
                 table.names_bad_row = self._random.random() < 0.5
@@ -67,6 +71,11 @@ class Storm:
             case "server_down":
                 world.server.go_down()
                 world.loop.call_later(random.random() * 2, world.server.come_up)
+            case "server_power":
+                world.server.lose_power()
+                world.loop.call_later(random.random() * 2, world.server.come_up)
+            case "small_quarantine":
+                world.empty_quarantines()
             case "full_disk":
                 world.disk.capacity = world.disk.used_bytes + random.randrange(2_000)
                 world.loop.call_later(random.random() * 2, self._make_room)

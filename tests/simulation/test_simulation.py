@@ -89,6 +89,9 @@ def test_the_seeds_have_every_kind_of_trouble() -> None:
         ("late_requests", {"request_late"}),
         ("views_fail", {"view_failed"}),
         ("rot", {"rotten_bytes", "rotten_slots"}),
+        ("server_power", {"power_took_parts"}),
+        ("small_quarantine", {"quarantine_full", "quarantine_emptied"}),
+        ("no_batch_column", {"sent_without_batch"}),
     ],
 )
 def test_trouble_does_what_it_should(trouble: str, faults: set[str]) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 240.0
 LOOK_SECONDS = 0.5
+MUCH = 2**20
 STEPS_MAX = 400_000
 
 
@@ -50,13 +51,16 @@ class World(Machine):
             return
         for client in clients:
             client.result()
+        keeper = self.loop.create_task(self._keep_quarantines())
         await self._drain()
         if self.problems:
             return
         await self._probe()
+        await self._reconcile()
         if self.random.random() < 0.5:
             await self._once_more()
         watch.cancel()
+        keeper.cancel()
         await self._stop()
         audit(self)
         audit_files(self)
@@ -81,7 +85,10 @@ class World(Machine):
         request = make_request(len(self.requests), self.random, self._next_row)
         ids = [row for rows in request.rows.values() for row in rows]
         self._next_row += len(ids)
-        if "bad_rows" in self.scenario.troubles and self.random.random() < 0.1:
+        share = 0.1 if "bad_rows" in self.scenario.troubles else 0.0
+        if "small_quarantine" in self.scenario.troubles:
+            share = 0.3
+        if self.random.random() < share:
             self.bad.add(self.random.choice(ids))
         self.requests.append(request)
         return request
@@ -187,6 +194,30 @@ class World(Machine):
                 if table.condition is not TableCondition.OK
             ]
         return said
+
+    async def _keep_quarantines(self) -> None:
+        """An operator, where the quarantine is small."""
+        while self.scenario.options.quarantine_bytes_max < MUCH:
+            self.empty_quarantines()
+            await asyncio.sleep(3.0)
+
+    async def _reconcile(self) -> None:
+        """Blocks that were confirmed and are gone are told of, where nothing else went wrong."""
+        server = self.server
+        lost = [
+            key
+            for key, rows in server.lost_blocks.items()
+            # Some came again, as the same block, or with a client's repeat at another worker.
+            if key in server.confirmed and not server.stored(key[0]).issuperset(rows)
+        ]
+        if not lost or set(self.scenario.troubles) != {"server_power"}:
+            return
+
+        def told() -> int:
+            return self.metrics.counts.get("missing_batches", 0)
+
+        if not await self._until(lambda: told() >= len(lost)):
+            self.problems.append(f"{len(lost)} confirmed blocks are gone, {told()} are told of")
 
     async def _once_more(self) -> None:
         """What is delivered stays delivered, whatever happens then."""
