@@ -88,7 +88,7 @@ class World(Machine):
         share = 0.1 if "bad_rows" in self.scenario.troubles else 0.0
         if "small_quarantine" in self.scenario.troubles:
             share = 0.3
-        if self.random.random() < share:
+        if share and self.random.random() < share:
             self.bad.add(self.random.choice(ids))
         self.requests.append(request)
         return request
