@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from typing import Annotated
 
 import typer
 
@@ -24,7 +25,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # it shows local variables, and among them keys and passwords
-    help="Durable metric ingestion for ML experiment tracking, into ClickHouse, exactly once.",
 )
 app.command()(serve)
 app.command()(migrate)
@@ -48,6 +48,24 @@ def _let_paragraphs_flow(typer_app: typer.Typer) -> None:
     for group in typer_app.registered_groups:
         if group.typer_instance is not None:
             _let_paragraphs_flow(group.typer_instance)
+
+
+def _version_asked(is_asked: bool) -> None:
+    if is_asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def charon(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_version_asked, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Durable metric ingestion for ML experiment tracking, into ClickHouse, exactly once."""
 
 
 @app.command()

@@ -25,3 +25,11 @@ ClickHouseCluster = Annotated[
     str | None, typer.Option(help="Make replicated tables on this cluster.")
 ]
 RetentionDays = Annotated[int | None, typer.Option(help="Rows older than this are deleted.")]
+WithinOrganisation = Annotated[
+    str | None,
+    typer.Option(
+        "--organisation",
+        "--org",
+        help="Look only in that organisation: its id, slug or name.  \\[default: all]",
+    ),
+]

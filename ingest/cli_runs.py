@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli_keys import OrganisationOption
-from ingest.cli_options import AsJson, DataDir
+from ingest.cli_options import AsJson, DataDir, WithinOrganisation
 from ingest.cli_output import moment, print_json, print_table
 
 if TYPE_CHECKING:
@@ -28,13 +27,14 @@ ProjectOption = Annotated[str | None, typer.Option(help="Only runs of the projec
 
 
 @runs.command("ls")
+@runs.command("list", hidden=True)
 def list_runs(
     project: ProjectOption = None,
     status: Annotated[
         list[str] | None,
         typer.Option(help="Only runs of that status, such as RUNNING; may be given repeatedly."),
     ] = None,
-    organisation: OrganisationOption = None,
+    organisation: WithinOrganisation = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="So many at most.")] = 50,
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -73,7 +73,7 @@ def list_runs(
 def show_run(
     which: Which,
     project: ProjectOption = None,
-    organisation: OrganisationOption = None,
+    organisation: WithinOrganisation = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -140,7 +140,7 @@ def cancel_run(
         str | None, typer.Option(help="Kept in the history of the run's status.")
     ] = None,
     project: ProjectOption = None,
-    organisation: OrganisationOption = None,
+    organisation: WithinOrganisation = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,7 +1,6 @@
 """The command line without a server: keys, organisations, and what is said when it fails."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,46 +8,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ingest.cli import app, main
+from ingest.cli import app
 from ingest.cli_output import print_table, shown
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def _clean(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith(("CHARON_", "CLICKHOUSE_", "DATABASE_")):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+def _wide_and_bare(monkeypatch, no_settings):
     monkeypatch.setenv("COLUMNS", "200")
-
-
-@pytest.fixture
-def charon(monkeypatch, capsys):
-    """Runs a command in this process; gives its exit status, output and error output."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["charon", *map(str, arguments)])
-        status = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
-
-
-@pytest.fixture
-def charon_json(charon):
-    def run(*arguments):
-        status, out, err = charon(*arguments, "--json")
-        assert status == 0, err
-        return json.loads(out)
-
-    return run
 
 
 def test_the_first_key_needs_no_organisation_and_no_server(charon_json, tmp_path):
@@ -115,7 +83,7 @@ def test_what_cannot_be_done_with_a_key_is_said(charon_json, charon, words, said
     assert said in " ".join(err.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("words", [["migrate"], ["keys", "create", "x"], ["orgs", "list"]])
+@pytest.mark.parametrize("words", [["migrate"], ["keys", "create", "x"], ["orgs", "ls"]])
 def test_beside_an_existing_pluto_nothing_is_made_in_its_databases(charon, monkeypatch, words):
     monkeypatch.setenv("CHARON_ROLE", "ingest")
     monkeypatch.setenv("CHARON_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
@@ -141,7 +109,7 @@ def test_with_several_organisations_a_key_says_whose_it_is(charon_json, charon):
 def test_a_look_at_what_is_not_there_makes_nothing(charon, tmp_path):
     for command in (
         ["keys", "list"],
-        ["orgs", "list"],
+        ["orgs", "ls"],
         ["keys", "revoke", "x"],
         ["sql", "SELECT 1"],
     ):
@@ -217,12 +185,17 @@ def test_a_ca_that_is_no_certificate_is_named(charon, tmp_path):
 
 def test_a_postgres_that_is_away_is_said_without_its_password(charon, monkeypatch):
     monkeypatch.setenv("DATABASE_URL", "postgresql://u:open-sesame@127.0.0.1:1/x")
-    for command in (["keys", "list"], ["keys", "create", "x"], ["orgs", "list"], ["migrate"]):
+    for command in (["keys", "list"], ["keys", "create", "x"], ["orgs", "ls"], ["migrate"]):
         status, out, err = charon(*command)
         assert (status, out, err.count("\n")) == (1, "", 1)
         assert "open-sesame" not in err
+        assert "see that the Postgres of CHARON_DATABASE_URL runs" in err
         if command != ["migrate"]:
             assert "charon migrate" in err
+    status, out, err = charon("doctor")
+    assert status == 1
+    assert "Postgres cannot be used" in out
+    assert "open-sesame" not in out + err
 
 
 def test_no_option_takes_a_secret():
@@ -239,6 +212,10 @@ def test_version_says_what_runs(charon_json):
     assert versions["charon"]
     assert versions["clickhouse"]
     assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_version_is_an_option_too(charon):
+    assert charon("--version") == charon("version")
 
 
 def test_values_cannot_steer_the_terminal(capsys):

@@ -3,12 +3,9 @@
 import asyncio
 import base64
 import json
-import os
-import sys
 
 import pytest
 
-from ingest.cli import main
 from schema.streams import StreamKind
 from tests.buffer.delivery_rig import logs, metrics
 from tests.fakes.sink import FakeSink
@@ -16,41 +13,14 @@ from tests.ingest.log_site import Site
 
 
 @pytest.fixture(autouse=True)
-def _clean(monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith(("CHARON_", "CLICKHOUSE_", "DATABASE_")):
-            monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+def _own_directory(monkeypatch, no_settings, tmp_path):
     monkeypatch.setenv("CHARON_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("CHARON_DISK_FREE_BYTES_MIN", "0")
 
 
 @pytest.fixture
-def charon(monkeypatch, capsys):
-    """Runs a command in this process; gives its exit status, output and error output."""
-
-    def run(*arguments):
-        capsys.readouterr()  # what the buffer has logged meanwhile
-        monkeypatch.setattr(sys, "argv", ["charon", *map(str, arguments)])
-        status = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
-
-
-@pytest.fixture
-def read(charon):
-    def run(*arguments, status=0):
-        found, out, err = charon(*arguments, "--json")
-        assert found == status, out + err
-        return json.loads(out)
-
-    return run
+def read(charon_json):
+    return charon_json
 
 
 @pytest.fixture

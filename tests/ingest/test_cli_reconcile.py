@@ -1,16 +1,12 @@
 """`charon reconcile` against the real engine: rows that vanish behind our back are noticed."""
 
 import asyncio
-import json
-import os
-import sys
 
 import pytest
 
 from buffer.clickhouse import ClickHouseSink
 from buffer.clickhouse_http import Endpoint
 from buffer.clock import SystemClock
-from ingest.cli import main
 from schema.ddl import create_table
 from schema.streams import STREAMS
 from tests.buffer.delivery_rig import logs, metrics
@@ -49,10 +45,7 @@ class Tables:
 
 
 @pytest.fixture
-def tables(engine, monkeypatch, tmp_path):
-    for name in list(os.environ):
-        if name.startswith(("CHARON_", "CLICKHOUSE_", "DATABASE_")):
-            monkeypatch.delenv(name)
+def tables(engine, monkeypatch, no_settings, tmp_path):
     settings = {
         "DATA_DIR": tmp_path / "data",
         "CLICKHOUSE_URL": engine.url,
@@ -61,7 +54,6 @@ def tables(engine, monkeypatch, tmp_path):
     }
     for name, value in settings.items():
         monkeypatch.setenv(f"CHARON_{name}", str(value))
-    monkeypatch.chdir(tmp_path)
     made = Tables(engine)
     for stream in STREAMS.values():
         made(
@@ -94,19 +86,9 @@ def serve(site, tables, *requests, until=None):
 
 
 @pytest.fixture
-def reconcile(monkeypatch, capsys):
+def reconcile(charon_json):
     def run(*arguments, status=0):
-        command = ["charon", "reconcile", "--settled-seconds", "0", *arguments, "--json"]
-        capsys.readouterr()  # what the buffer has logged meanwhile
-        monkeypatch.setattr(sys, "argv", command)
-        found = 0
-        try:
-            main()
-        except SystemExit as end:
-            found = end.code or 0
-        out, err = capsys.readouterr()
-        assert found == status, out + err
-        return json.loads(out)
+        return charon_json("reconcile", "--settled-seconds", "0", *arguments, status=status)
 
     return run
 
