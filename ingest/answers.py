@@ -150,19 +150,23 @@ class RequestRefused(Exception):
         return response
 
 
-def error_body(code: Code, message: str, details: object = None) -> bytes:
-    """The JSON body of an error."""
-    body: dict[str, Any] = {"code": code.value, "message": message}
+def error_body(
+    code: Code, message: str, details: object = None, *, error: str | None = None
+) -> bytes:
+    """The JSON body of an error; `error` is what clients of the run API look at first."""
+    body: dict[str, Any] = {"error": error} if error else {}
+    body |= {"code": code.value, "message": message}
     if details is not None:
         body["details"] = details
     return orjson.dumps(body)
 
 
-def error_response(code: Code, message: str, details: object = None) -> web.Response:
+def error_response(
+    code: Code, message: str, details: object = None, *, error: str | None = None
+) -> web.Response:
     """An error's answer, with the status that belongs to its code."""
-    return web.Response(
-        status=STATUS[code], body=error_body(code, message, details), content_type=JSON
-    )
+    body = error_body(code, message, details, error=error)
+    return web.Response(status=STATUS[code], body=body, content_type=JSON)
 
 
 def refusal_of(error: BufferFailure) -> RequestRefused | None:

@@ -16,7 +16,6 @@ Where a client can go by a machine's word, `code` stands beside it.
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 ISSUES_MAX = 20
 """Of a body's mistakes, as many are told."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # What the reference says of a key that it does not take; the rest of the codes have our own words.
 _KEY_MESSAGES = {
@@ -176,11 +173,6 @@ def failure_response(dialect: Dialect, failure: CatalogFailure) -> web.Response 
 def json_response(body: dict[str, Any], *, status: int = 200) -> web.Response:
     """JSON with a status. A success is exactly 200: the SDK repeats after a 204."""
     return web.Response(status=status, body=orjson.dumps(body), content_type=JSON)
-
-
-def iso_time(time_ms: int) -> str:
-    """ISO-8601 in UTC with milliseconds and Z. Up to the year 9999, which our own stamps keep."""
-    return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def _sentence(path: tuple[int | str, ...], message: str) -> str:

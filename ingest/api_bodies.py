@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from catalog.statuses import Status  # noqa: TC001 - pydantic reads the annotations at run time
 from schema.limits import STEP_ABS_MAX
@@ -19,8 +20,15 @@ LOG_NAMES_MAX = 100_000
 def _no_boolean(value: Any) -> Any:  # noqa: ANN401 - what JSON has there
     """Python counts True as 1, and run 1 is somebody's run."""
     if isinstance(value, bool):
-        raise ValueError("Expected number, received boolean")  # noqa: TRY004 - pydantic takes it
+        raise PydanticCustomError("invalid_type", "Expected number, received boolean")
     return value
+
+
+def _not_empty(text: str) -> str:
+    """By hand: pydantic's own bound refuses half a surrogate pair, which is stored as U+FFFD."""
+    if not text:
+        raise PydanticCustomError("string_too_short", "String should have at least 1 character")
+    return text
 
 
 Number = Annotated[int, BeforeValidator(_no_boolean)]
@@ -29,6 +37,9 @@ Step = Annotated[
     float,
     Field(allow_inf_nan=False, ge=-STEP_ABS_MAX, le=STEP_ABS_MAX),
     BeforeValidator(_no_boolean),
+]
+NonEmpty = Annotated[
+    str, AfterValidator(_not_empty), WithJsonSchema({"type": "string", "minLength": 1})
 ]
 Tags = Annotated[list[str], Field(max_length=50)]
 LogNames = Annotated[list[str], Field(max_length=LOG_NAMES_MAX, fail_fast=True)]
@@ -45,8 +56,8 @@ class CreateBody(Body):
     """`POST /api/runs/create`; documents are JSON text within the JSON."""
 
     run_name: str
-    project_name: Annotated[str, Field(min_length=1)]
-    external_id: Annotated[str, Field(min_length=1)] | None = None
+    project_name: NonEmpty
+    external_id: NonEmpty | None = None
     tags: Tags | None = None
     config: str | None = None
     system_metadata: str | None = None
@@ -63,9 +74,9 @@ class ResumeBody(Body):
     """`POST /api/runs/resume`; exactly one of the three ids."""
 
     run_id: Number | None = None
-    display_id: Annotated[str, Field(min_length=1)] | None = None
-    external_id: Annotated[str, Field(min_length=1)] | None = None
-    project_name: Annotated[str, Field(min_length=1)] | None = None
+    display_id: NonEmpty | None = None
+    external_id: NonEmpty | None = None
+    project_name: NonEmpty | None = None
 
 
 class StatusBody(Body):

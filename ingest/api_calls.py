@@ -107,10 +107,15 @@ def with_query(
     *,
     scope: str | None = READ,
 ) -> Handler:
-    """A handler of a route that takes a query; an empty value is one that was not given."""
+    """A handler of a route that takes a query.
+
+    An empty value is one that was not given, but for the names in the model's `taken_empty`.
+    """
+    taken_empty: frozenset[str] = getattr(model, "taken_empty", frozenset())
 
     async def ask(caller: Caller) -> dict[str, Any]:
-        given = {name: value for name, value in caller.request.query.items() if value}
+        named = caller.request.query.items()
+        given = {name: value for name, value in named if value or name in taken_empty}
         query = model.model_validate(given)
         return await action(Asked(caller.request, caller.key, query))
 
@@ -144,6 +149,8 @@ def with_body(
             return refusal_response(dialect, refusal)
         except MalformedJson:
             return dialect.refused(400, "Malformed JSON in request body")
+        except RecursionError:
+            return dialect.refused(400, "the request body is nested too deeply")
         except ValidationError as error:
             return dialect.body_refused(error)
         except CatalogFailure as failure:

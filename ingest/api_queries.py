@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -54,7 +54,10 @@ class ListQuery(Body):
     offset: int = Field(0, ge=0, le=100_000)
     sort: str = Field("-createdAt", description="createdAt, updatedAt, name or status; - before it")
     filter: Text | None = Field(None, description="RunFilterGrammar as JSON")
+    heartbeat_after: Text | None = Field(None, description="when rows came last, or later")
+    heartbeat_before: Text | None = Field(None, description="when rows came last, or earlier")
     field_filters: Text | None = Field(None, description="FieldFilterTerm[]; not taken yet")
+    konduktor_job_prefix: Text | None = Field(None, description="not taken yet")
 
 
 class MetricsQuery(Body):
@@ -79,12 +82,14 @@ class MetricNamesQuery(Body):
 
 
 class StatisticsQuery(Body):
-    """`GET /api/runs/statistics`."""
+    """`GET /api/runs/statistics`. An empty group is the top level: names without a slash."""
+
+    taken_empty: ClassVar = frozenset({"logGroup"})
 
     run_id: RunId
     project_name: Text
     log_name: Text | None = None
-    log_group: Text | None = None
+    log_group: str | None = None
 
 
 class CompareQuery(Body):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from catalog.errors import Invalid, NotFound
+from catalog.iso_times import iso_time
 from catalog.run_pages import RunSearch
 from catalog.sqid import run_id_of
-from ingest.api_answers import API, iso_time, json_response
+from ingest.api_answers import API, json_response
+from ingest.api_documents import in_turns, json_value
 from ingest.api_endpoints import asked, giving, public
 from ingest.api_opening import plain_number, run_url
 from ingest.api_queries import DetailsQuery, ListQuery
 from ingest.api_replies import Details, Projects, RunNumber
 from ingest.api_series_replies import RunList
-from ingest.api_updates import json_value
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -43,6 +45,8 @@ async def projects(caller: Caller) -> dict[str, Any]:
 async def list_runs(call: Asked[ListQuery]) -> dict[str, Any]:
     """Runs of a project, found and sorted, a page at a time."""
     query = call.query
+    if query.konduktor_job_prefix is not None:
+        raise Invalid("konduktorJobPrefix is not taken yet: use filter")
     if query.project_name is None:
         raise Invalid("projectName is required")
     if query.field_filters is not None:
@@ -52,7 +56,7 @@ async def list_runs(call: Asked[ListQuery]) -> dict[str, Any]:
         text=query.search,
         tags=query.tags,
         statuses=query.status,
-        filter=query.filter,
+        filter=_filter(query),
         sort=query.sort,
         limit=query.limit,
         offset=query.offset,
@@ -73,7 +77,7 @@ async def list_runs(call: Asked[ListQuery]) -> dict[str, Any]:
                 "createdAt": iso_time(run.head.created_at_ms),
                 "updatedAt": iso_time(run.head.updated_at_ms),
             }
-            for run in page.runs
+            async for run in in_turns(page.runs)
         ],
         "total": page.total,
     }
@@ -118,6 +122,19 @@ READING_ENDPOINTS = [
 ]
 LAST_ENDPOINTS = [public("/api/runs/{sqid}", run_of_sqid, RunNumber)]
 """Whose paths hold what others have a word for."""
+
+
+def _filter(query: ListQuery) -> str | None:
+    """The filter, with the bounds of the heartbeat as another condition."""
+    bounds = {"$gte": query.heartbeat_after, "$lte": query.heartbeat_before}
+    bounds = {operator: time for operator, time in bounds.items() if time is not None}
+    if not bounds:
+        return query.filter
+    try:
+        given = json.loads(query.filter or "{}")
+    except (ValueError, RecursionError) as error:
+        raise Invalid("filter must be valid JSON") from error
+    return json.dumps({"$and": [given, {"heartbeat_at": bounds}]})
 
 
 def path_number(request: web.Request, name: str) -> int:

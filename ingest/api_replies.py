@@ -137,7 +137,10 @@ class LogNameReply(Reply):
 
 
 class Details(Reply):
-    """A run whole. Documents are parsed, or null; one that is no strict JSON is its text."""
+    """A run whole. Documents are parsed, or null.
+
+    NaN and infinities in them are strings; one of more than 200 levels is its text.
+    """
 
     id: int
     name: str

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from catalog.errors import Invalid, NotFound
-from ingest.api_answers import iso_time
+from catalog.iso_times import iso_time
+from ingest.api_documents import in_turns, json_value
 from ingest.api_endpoints import asked
 from ingest.api_opening import plain_number, run_url
 from ingest.api_queries import (
@@ -28,7 +29,6 @@ from ingest.api_series_replies import (
     MetricPoints,
     Statistics,
 )
-from ingest.api_updates import json_value
 from ingest.appkeys import READER
 from ingest.stored_rows import Series, logs, metric_names, points, ranks, statistics
 
@@ -134,7 +134,7 @@ async def compare(call: Asked[CompareQuery]) -> dict[str, Any]:
             "config": json_value(runs[run_id].config),
             "stats": _stats(rows.get(run_id)),
         }
-        for run_id in dict.fromkeys(query.run_ids)
+        async for run_id in in_turns(dict.fromkeys(query.run_ids))
         if run_id in runs
     ]
     return {
@@ -176,7 +176,7 @@ async def leaderboard(call: Asked[LeaderboardQuery]) -> dict[str, Any]:
                 "tags": runs[run_id].tags,
                 "createdAt": iso_time(runs[run_id].head.created_at_ms),
             }
-            for rank, (run_id, value) in enumerate(ranked, query.offset + 1)
+            async for rank, (run_id, value) in in_turns(enumerate(ranked, query.offset + 1))
             if run_id in runs  # rows of one that the catalogue does not have
         ],
         "total": total,

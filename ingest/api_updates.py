@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from catalog.iso_times import iso_time
 from catalog.run_status import StatusRequest
-from ingest.api_answers import iso_time
 from ingest.api_bodies import (
     ConfigBody,
     GraphBody,
@@ -17,6 +15,7 @@ from ingest.api_bodies import (
     StatusBody,
     TagsBody,
 )
+from ingest.api_documents import json_value
 from ingest.api_endpoints import asked, taking
 from ingest.api_queries import RunQuery
 from ingest.api_replies import History, Success
@@ -154,13 +153,3 @@ def _event(event: RunEvent) -> dict[str, Any]:
         "apiKeyId": event.api_key_id,
         "createdAt": iso_time(event.created_at_ms),
     }
-
-
-def json_value(text: str | None) -> Any:  # noqa: ANN401 - JSON may be anything
-    """A stored document as a value; what is no strict JSON (a bare NaN) as its text."""
-    if text is None:
-        return None
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text

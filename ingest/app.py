@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import structlog
@@ -150,7 +151,7 @@ def _of_http(request: web.Request, error: web.HTTPException) -> web.Response:
             message = f"this path does not take {request.method[:20]}; it takes {allowed}"
         case _:
             message = error.reason
-    response = error_response(code, message)
+    response = error_response(code, message, error=_phrase(request, error.status))
     response.set_status(error.status)
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]
@@ -173,4 +174,12 @@ def _defect(request: web.Request, error: Exception) -> web.Response:
         Code.INTERNAL_ERROR,
         f"an error of the server's own; its log has it as {error_id}",
         {"error_id": error_id},
+        error=_phrase(request, 500),
     )
+
+
+def _phrase(request: web.Request, status: int) -> str | None:
+    """What `error` is to clients of the run API, which then show the message; None for others."""
+    if not request.path.lstrip("/").startswith("api/"):
+        return None
+    return HTTPStatus(status).phrase

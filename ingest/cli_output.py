@@ -53,4 +53,9 @@ def moment(epoch_ms: int | None) -> str | None:
     """A time as ISO 8601 in UTC."""
     if epoch_ms is None:
         return None
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="seconds")
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError):  # the wire takes times beyond the year 9999
+        from catalog.iso_times import iso_time
+
+        return iso_time(epoch_ms, "seconds").replace("Z", "+00:00")

@@ -23,6 +23,6 @@ def test_a_runs_number_and_its_sqid_belong_together(number, sqid):
     assert run_id_of(sqid) == number
 
 
-@pytest.mark.parametrize("text", ["", "????", "bMZn4bMZn4bMZn4", "a"])
+@pytest.mark.parametrize("text", ["", "????", "bMZn4bMZn4bMZn4", "a", "9" * 30])
 def test_what_is_no_sqid_of_ours_names_no_run(text):
     assert run_id_of(text) is None

@@ -47,7 +47,7 @@ async def test_a_runs_details_are_told_by_number_and_by_display_id(api):
         "displayId": "WIR-2",
         "status": "FAILED",
         "tags": ["t"],
-        "config": '{"lr": NaN}',  # no strict JSON, and so its text
+        "config": {"lr": "NaN"},  # which JSON has no word for
         "systemMetadata": None,
         "loggerSettings": {"mode": "perf"},
         "statusMetadata": {"type": "E"},

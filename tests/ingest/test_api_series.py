@@ -192,10 +192,11 @@ async def test_statistics_are_of_finite_values_and_count_a_step_once(api, run):
         (1, "loss", 2, 2, 9),
         (1, "loss", 5, 1, "inf"),
         (1, "none", 1, 1, "nan"),
+        (1, "train/acc", 1, 1, 1),
     )
     status, answer = await get(api, f"statistics?runId=1&{PROJECT}")
     assert status == 200
-    loss, none = answer.pop("metrics")
+    loss, none, _ = answer.pop("metrics")
     assert answer["runName"] == "basic"
     assert loss.pop("stddev") == pytest.approx(2.943920288775949)
     assert loss == {
@@ -210,6 +211,9 @@ async def test_statistics_are_of_finite_values_and_count_a_step_once(api, run):
     assert (none["count"], none["min"], none["stddev"], none["last"]["value"]) == (0, *[None] * 3)
     not_found = (404, {"error": "Run not found"})
     assert await get(api, "statistics?runId=1&projectName=elsewhere") == not_found
+    for group, names in (("", ["loss", "none"]), ("train", ["train/acc"]), ("no", [])):
+        _, of_group = await get(api, f"statistics?runId=1&{PROJECT}&logGroup={group}")
+        assert [metric["logName"] for metric in of_group["metrics"]] == names
     assert await get(api, f"statistics?runId=1&{PROJECT}", key=api.other_key) == not_found
 
 
