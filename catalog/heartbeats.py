@@ -116,8 +116,7 @@ class Heartbeats:
             set_={column: insert.excluded[column]},
             where=table.c[column] < insert.excluded[column],
         )
-        async with self._database.write() as connection:
-            await connection.execute(statement)
+        await self._database.transact(lambda connection: connection.execute(statement))
 
     def _told(self, at_ms: Mapping[int, int]) -> Subquery:
         """The given pairs, as a table."""

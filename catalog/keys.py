@@ -89,8 +89,7 @@ class Keys:
         # In one order everywhere: two processes that write the same keys cannot lock each other.
         rows = [{"key": key, "at": at} for key, at in sorted(used_at_ms.items())]
         if rows:
-            async with self._database.write() as connection:
-                await connection.execute(statement, rows)
+            await self._database.transact(lambda connection: connection.execute(statement, rows))
 
     async def create(
         self,
@@ -111,10 +110,10 @@ class Keys:
             name, organisation_id, self._clock(), expires_at_ms=expires_at_ms, scopes=scopes
         )
         try:
-            async with self._database.write() as connection:
-                await connection.execute(insert_key(self._database, new))
+            statement = insert_key(self._database, new)
+            await self._database.transact(lambda connection: connection.execute(statement))
         except IntegrityError as error:
-            raise NotFound("no such organisation; `charon orgs list` shows all") from error
+            raise NotFound("no such organisation; `charon orgs ls` shows all") from error
         return new
 
     async def list(self, organisation_id: str | None = None) -> list[KeyRecord]:
@@ -143,11 +142,14 @@ class Keys:
             Unavailable: the database cannot be used now.
         Durability: stands once this returns; other processes refuse the key at their next look-up.
         """
-        async with self._database.write() as connection:
+
+        async def work(connection: AsyncConnection) -> KeyRecord:
             record = await self._one(connection, which, organisation_id, lock=True)
             if record.is_revoked:
                 return record
             return await _change(connection, record, revoked_at_ms=self._clock())
+
+        return await self._database.transact(work)
 
     async def expire(
         self, which: str, expires_at_ms: int | None, organisation_id: str | None = None
@@ -159,11 +161,14 @@ class Keys:
             Unavailable: the database cannot be used now.
         Durability: stands once this returns.
         """
-        async with self._database.write() as connection:
+
+        async def work(connection: AsyncConnection) -> KeyRecord:
             record = await self._one(connection, which, organisation_id, lock=True)
             if record.is_revoked:
                 raise Conflict(f"key {record.name} ({record.id}) is revoked: it has ended")
             return await _change(connection, record, expires_at_ms=expires_at_ms)
+
+        return await self._database.transact(work)
 
     async def rotate(
         self,
@@ -191,7 +196,8 @@ class Keys:
         Durability: both changes or neither stand.
         """
         now_ms = self._clock()
-        async with self._database.write() as connection:
+
+        async def work(connection: AsyncConnection) -> tuple[NewKey, KeyRecord]:
             old = await self._one(connection, which, organisation_id, lock=True)
             if old.is_revoked or old.is_expired(now_ms):
                 state = "is revoked" if old.is_revoked else "has expired"
@@ -199,19 +205,22 @@ class Keys:
                     f"key {old.name} ({old.id}) {state}: there is nothing to overlap with; "
                     "make a new one with `charon keys create`"
                 )
-            if expires_at_ms is None and old.expires_at_ms is not None:
-                expires_at_ms = now_ms + max(old.expires_at_ms - old.created_at_ms, 0)
+            ends_at_ms = expires_at_ms
+            if ends_at_ms is None and old.expires_at_ms is not None:
+                ends_at_ms = now_ms + max(old.expires_at_ms - old.created_at_ms, 0)
             new = make_key(
                 old.name,
                 old.tenant,
                 now_ms,
-                expires_at_ms=expires_at_ms,
+                expires_at_ms=ends_at_ms,
                 scopes=old.scopes,
                 rotated_from=old.id,
             )
             ends = [now_ms + overlap_ms, *([old.expires_at_ms] if old.expires_at_ms else [])]
             await connection.execute(insert_key(self._database, new))
             return new, await _change(connection, old, expires_at_ms=min(ends))
+
+        return await self._database.transact(work)
 
     async def _one(
         self,

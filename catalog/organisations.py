@@ -18,6 +18,8 @@ from catalog.nanoid import random_id
 from catalog.tables import organisations
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
     from catalog.engine import Database
     from catalog.key_records import NewKey
 
@@ -53,8 +55,8 @@ class Organisations:
         """
         new = _make(name, slug, self._clock())
         try:
-            async with self._database.write() as connection:
-                await connection.execute(_insert(self._database, new))
+            statement = _insert(self._database, new)
+            await self._database.transact(lambda connection: connection.execute(statement))
         except IntegrityError as error:
             raise Conflict(
                 f"there is already an organisation with the slug {new.slug!r}"
@@ -94,7 +96,7 @@ class Organisations:
         found = [one for one in everyone if which in {one.id, one.slug}]
         found = found or [one for one in everyone if one.name == which]
         if len(found) != 1:
-            raise NotFound(f"no organisation {which!r}; `charon orgs list` shows all")
+            raise NotFound(f"no organisation {which!r}; `charon orgs ls` shows all")
         return found[0]
 
     async def first_start(self, key_name: str = "first start") -> NewKey | None:
@@ -107,15 +109,18 @@ class Organisations:
         """
         organisation = _make(DEFAULT_NAME, None, self._clock())
         key = make_key(key_name, organisation.id, self._clock())
+
+        async def work(connection: AsyncConnection) -> NewKey | None:
+            if (await connection.execute(_select().limit(1))).first() is not None:
+                return None
+            await connection.execute(_insert(self._database, organisation))
+            await connection.execute(insert_key(self._database, key))
+            return key
+
         try:
-            async with self._database.write() as connection:
-                if (await connection.execute(_select().limit(1))).first() is not None:
-                    return None
-                await connection.execute(_insert(self._database, organisation))
-                await connection.execute(insert_key(self._database, key))
+            return await self._database.transact(work)
         except IntegrityError:
             return None  # Postgres: another process was quicker, and the slug is taken
-        return key
 
     async def _first(self) -> Organisation:
         try:

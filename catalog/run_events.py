@@ -60,13 +60,14 @@ async def record_event(
 
 
 async def events_of(connection: AsyncConnection, run_id: int) -> list[RunEvent]:
-    """The events of a run, by time, then by id; the first 10,000."""
+    """The events of a run as they happened; the first 10,000.
+
+    In the order of their ids, which are given while the run is locked. Their times are those of
+    several servers' clocks.
+    """
     columns = run_events.c
     statement = (
-        select(run_events)
-        .where(columns.run_id == run_id)
-        .order_by(columns.created_at_ms, columns.id)
-        .limit(LISTED_MAX)
+        select(run_events).where(columns.run_id == run_id).order_by(columns.id).limit(LISTED_MAX)
     )
     return [
         RunEvent(

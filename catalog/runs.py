@@ -134,12 +134,12 @@ class Runs:
         Raises:
             NotJson, NotAnObject, TooLarge: one of the documents.
         """
-        now_ms = self._clock()
 
         async def work(connection: AsyncConnection) -> bool:
             run = await get_head(connection, tenant, run_id, locked=True)
+            # Its time is taken under the lock: of two changes the later one has the later time.
             return await apply_status(
-                connection, run, request, source, now_ms=now_ms, api_key_id=api_key_id
+                connection, run, request, source, now_ms=self._clock(), api_key_id=api_key_id
             )
 
         return await self._database.transact(work)
@@ -263,11 +263,9 @@ class Runs:
     async def _resume(
         self, tenant: str, statement: Select[tuple[object, ...]], api_key_id: str | None
     ) -> OpenedRun:
-        now_ms = self._clock()
-
         async def work(connection: AsyncConnection) -> OpenedRun:
             run = await _the_one(connection, statement.with_for_update(of=runs, key_share=True))
-            run = await reopen(connection, run, now_ms=now_ms, api_key_id=api_key_id)
+            run = await reopen(connection, run, now_ms=self._clock(), api_key_id=api_key_id)
             return OpenedRun(run, await slug_of_tenant(connection, tenant), is_resumed=True)
 
         return await self._database.transact(work)

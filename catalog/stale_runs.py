@@ -101,13 +101,14 @@ class StaleRuns:
         """
         failed: list[int] = []
         for start in range(0, len(found), FAILED_AT_ONCE_MAX):
-            async with self._database.write() as connection:
-                done = [
-                    run.run_id
-                    for run in found[start : start + FAILED_AT_ONCE_MAX]
-                    if await self._fail(connection, run, grace)
-                ]
-            failed += done
+            part = found[start : start + FAILED_AT_ONCE_MAX]
+
+            async def work(
+                connection: AsyncConnection, part: Sequence[SilentRun] = part
+            ) -> list[int]:
+                return [run.run_id for run in part if await self._fail(connection, run, grace)]
+
+            failed += await self._database.transact(work)
         return failed
 
     async def _fail(self, connection: AsyncConnection, found: SilentRun, grace: Grace) -> bool:

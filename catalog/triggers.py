@@ -65,8 +65,8 @@ class Triggers:
         Durability: the request survives a power cut.
         """
         _check(reason, actor)
-        now_ms = self._clock()
-        async with self._database.write() as connection:
+
+        async def work(connection: AsyncConnection) -> Trigger:
             run = await get_head(connection, tenant, run_id, locked=True)
             if run.status is not Status.RUNNING:
                 raise Conflict(
@@ -81,10 +81,12 @@ class Triggers:
                 "kind": CANCEL,
                 "reason": None if reason is None else storable(reason),
                 "actor": None if actor is None else storable(actor),
-                "created_at_ms": now_ms,
+                "created_at_ms": self._clock(),
             }
             statement = insert(run_triggers).values(**values).returning(run_triggers)
             return _trigger((await connection.execute(statement)).one())
+
+        return await self._database.transact(work)
 
     async def carry_out(self, run_id: int) -> Status:
         """Does what is asked of a run that was just heard of, once, whoever else tries.
@@ -96,13 +98,14 @@ class Triggers:
         Raises:
             NotFound: the run.
         """
-        now_ms = self._clock()
-        async with self._database.write() as connection:
+
+        async def work(connection: AsyncConnection) -> Status:
             tenant = select(runs.c.organisation_id).where(runs.c.id == run_id)
             owner = (await connection.execute(tenant)).scalar_one_or_none()
             if owner is None:
                 raise NotFound("Run not found")
             run = await get_head(connection, owner, run_id, locked=True)
+            now_ms = self._clock()
             waiting = await _waiting(connection, run_id)
             if not waiting:
                 return run.status
@@ -124,6 +127,8 @@ class Triggers:
                 actor_id=first.actor,
             )
             return Status.CANCELLED
+
+        return await self._database.transact(work)
 
     async def of_run(self, run_id: int) -> list[Trigger]:
         """All that was ever asked of a run, oldest first."""

@@ -66,7 +66,6 @@ async def test_fifty_writers_in_two_processes_get_one_story(tenant):
 
     # Each event begins where the one before it ended, and no client made a final status milder.
     events = await tenant.catalog.runs.history(tenant.id, job_id)
-    events.sort(key=lambda event: event.id)
     assert events[0].from_status is None
     assert all(one.to_status == two.from_status for one, two in pairwise(events))
     assert all(event.from_status != event.to_status for event in events)
