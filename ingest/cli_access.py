@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from ingest.settings import Settings
 
 
+POSTGRES_ADVICE = (
+    "see that the Postgres of CHARON_DATABASE_URL runs, and that `charon migrate` has made its "
+    "tables"
+)
+
+
 class NotThere(Exception):
     """What a command works on does not exist or does not run; says what to do."""
 
@@ -56,10 +62,7 @@ async def catalogue(settings: "Settings", *, make: bool) -> AsyncIterator["Catal
     except Unavailable as error:
         if embedded:
             raise
-        raise NotThere(
-            f"{error}: see that the Postgres of CHARON_DATABASE_URL runs, and that "
-            "`charon migrate` has made its tables"
-        ) from error
+        raise NotThere(f"{error}: {POSTGRES_ADVICE}") from error
     finally:
         await catalog.close()
 

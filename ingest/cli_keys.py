@@ -9,7 +9,7 @@ import typer
 
 from ingest.cli_options import AsJson, DataDir
 from ingest.cli_output import moment, print_json, print_table
-from ingest.durations import duration_ms
+from ingest.durations import duration_ms, lifetime_ms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ def create_key(
     expires_in: Annotated[
         int | None,
         typer.Option(
-            parser=duration_ms,
+            parser=lifetime_ms,
             metavar="DURATION",
             help="Ends by itself, like 12h or 90d.  \\[default: never]",
         ),
@@ -145,7 +145,7 @@ def rotate_key(
     expires_in: Annotated[
         int | None,
         typer.Option(
-            parser=duration_ms,
+            parser=lifetime_ms,
             metavar="DURATION",
             help="When the new one ends.  \\[default: after as long as the old one was given]",
         ),

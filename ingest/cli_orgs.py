@@ -38,7 +38,8 @@ def create_organisation(
         print(f"organisation {made.slug} ({made.id})")
 
 
-@orgs.command("list")
+@orgs.command("ls")
+@orgs.command("list", hidden=True)
 def list_organisations(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show all organisations."""
     from ingest.cli_access import catalogue

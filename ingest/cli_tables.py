@@ -58,6 +58,7 @@ async def _migrate(settings: Any) -> dict[str, list[str] | None]:  # noqa: ANN40
     from dataclasses import replace
 
     from catalog import Catalog
+    from catalog.errors import Unavailable
     from ingest.cli_access import (
         NotThere,
         catalogue_url,
@@ -74,6 +75,12 @@ async def _migrate(settings: Any) -> dict[str, list[str] | None]:  # noqa: ANN40
     catalog = await Catalog.open(catalogue_url(settings, direct=True))
     try:
         revisions = await catalog.upgrade()
+    except Unavailable as error:
+        if settings.database_url is None:
+            raise
+        raise NotThere(
+            f"{error}: see that the Postgres of CHARON_DATABASE_URL runs, and may be written"
+        ) from error
     finally:
         await catalog.close()
     try:

@@ -242,6 +242,8 @@ async def _catalogue(settings: Settings) -> Diagnosis:
             organisations = await catalog.organisations.list()
             keys = await catalog.keys.list()
     except NotThere as error:
+        if settings.database_url is not None:
+            return Diagnosis("catalogue", ERROR, f"{kind} cannot be used", str(error))
         return Diagnosis("catalogue", NOTE, "does not exist yet", str(error))
     except (CatalogFailure, ValueError) as error:
         return Diagnosis(
@@ -271,8 +273,9 @@ async def _notices(settings: Settings, listening_url: str) -> Diagnosis:
         if await is_heard(listening_url, catalogue_url(settings)):
             return Diagnosis("catalogue", OK, "changes of keys are heard at once")
     except OSError as error:
-        kind = type(error).__name__
-        return Diagnosis("catalogue", WARNING, f"changes of keys are not heard ({kind})", advice)
+        found = f"changes of keys are not heard ({type(error).__name__})"
+        away = "Postgres itself cannot be reached: see that it runs, and where database_direct_url"
+        return Diagnosis("catalogue", WARNING, found, f"{away} points; or {advice}")
     return Diagnosis("catalogue", WARNING, "changes of keys are not heard", advice)
 
 

@@ -22,3 +22,15 @@ def duration_ms(text: str) -> int:
     if length > DURATION_MS_MAX:
         raise ValueError(f"{text!r} is more than a hundred years")
     return length
+
+
+def lifetime_ms(text: str) -> int:
+    """The same of how long something is to live: not at all would be a mistake.
+
+    Raises:
+        ValueError: as `duration_ms`; or it is nothing.
+    """
+    length = duration_ms(text)
+    if length == 0:
+        raise ValueError(f"{text!r} is no time at all: it would have ended before its first use")
+    return length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.durations import duration_ms
+from ingest.durations import duration_ms, lifetime_ms
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,9 @@ def test_anything_else_is_refused_with_what_was_sent(text):
     with pytest.raises(ValueError, match=r"no length of time|a hundred years") as caught:
         duration_ms(text)
     assert repr(text) in str(caught.value)
+
+
+def test_nothing_lives_for_no_time_at_all():
+    assert lifetime_ms("1s") == 1_000
+    with pytest.raises(ValueError, match="no time at all"):
+        lifetime_ms("0d")
