@@ -4,7 +4,8 @@
 name           made of
 =============  ===============================================================================
 token          ``shard:first-last:table:digest:generation``; the digest covers the payload CRCs
-               of the block's frames, the row range, and the rows that are left out of it
+               of the block's frames, the block's number, the row range, and the rows that are
+               left out of it
 block number   shard tag in the upper 32 bits, the table's counter below; the column ``batch``
 query id       ``charon-shard-table-counter-generation``: known again after a restart
 =============  ===============================================================================
@@ -85,7 +86,8 @@ def names_of(
     digest.update(frames.proofs)
     # A checkpoint slot that rotted may have said that this batch's token was noted without a part:
     # what is sent in its stead has another number (`Checkpoint._mend`), so it has another token.
-    digest.update(pending.number.to_bytes(8, "little"))
+    if pending.is_numbered:
+        digest.update(pending.number.to_bytes(8, "little"))
     if span != RowSpan(0, pending.rows):
         digest.update(f"rows {span.first}-{span.end}".encode())
     if left_out:

@@ -7,7 +7,7 @@ it can be written on a full disk and a torn write leaves the former state. A slo
 field              bytes
 =================  =====  =====================================================================
 magic              8      ``CHARONCP``
-version            4      1
+version            4      2; 1 is read and written anew at a start
 table_count        4
 sequence           8      the slot with the larger one counts
 shard id           16
@@ -20,8 +20,10 @@ crc                4      of the 4,092 bytes above
 table              bytes
 =================  =====  =====================================================================
 kind               1      the stream
-flags              1      bit 0: a batch is pending; bit 1: it is being bisected
-zero               2
+flags              1      bit 0: a batch is pending; bit 1: it is being bisected; bit 2: its
+                          token covers its number, as that of no batch of version 1 does
+aside in a row     1      frames set aside since the table last took a row
+zero               1
 generation         4
 delivered          8      LSN of the next frame to deliver
 next_number        8      the block counter, below the shard's tag
@@ -59,7 +61,9 @@ if TYPE_CHECKING:
 
 SLOT_BYTES = 4_096
 SLOT_COUNT = 2
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""A release that knows 1 alone knows neither the tokens nor the payloads of this one: it must not
+open the shard."""
 FILE_NAME = "checkpoint"
 
 _MAGIC = b"CHARONCP"
@@ -68,6 +72,8 @@ _TABLE = struct.Struct("<BBBxIQQQQQQQQQIII")
 _CRC = struct.Struct("<I")
 _FLAG_PENDING = 1
 _FLAG_BISECTION = 2
+_FLAG_NUMBERED = 4
+_KNOWN_VERSIONS = frozenset({1, FORMAT_VERSION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,12 @@ class Bisection:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A batch whose bounds are fixed: it is sent as it is until it is taken."""
+    """A batch whose bounds are fixed: it is sent as it is until it is taken.
+
+    Attributes:
+        is_numbered: its token covers its number. Not so where a former release has fixed it: the
+            server may know the block by the token that it had there.
+    """
 
     first: Lsn
     last: Lsn
@@ -92,6 +103,7 @@ class Pending:
     number: BlockNumber
     generation: int
     path: Bisection | None
+    is_numbered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +184,12 @@ class Checkpoint:
             checkpoint = cls(fs, fd, disk, shard_id, sequence, states)
             # What was read may come from memory alone, after a write whose sync failed. It is
             # written where it was found: until it is durable, the other slot is all there is.
-            checkpoint._write(_encode(states, sequence, shard_id), sequence)
-            if not all(map(_is_whole, _slots(data))):
+            slots = _slots(data)
+            checkpoint._write(slots[sequence % SLOT_COUNT], sequence)
+            if not all(map(_is_whole, slots)):
                 checkpoint._mend()
+            if any(_version(slot) != FORMAT_VERSION for slot in slots):
+                checkpoint._renew()
         except BaseException:
             fs.close(fd)
             raise
@@ -245,6 +260,13 @@ class Checkpoint:
         self._sequence += 1
         self._stored, self._wanted = states, dict(states)
 
+    def _renew(self) -> None:
+        """Writes both slots in this release's version: a former one must find none of its own."""
+        for _ in range(SLOT_COUNT):
+            sequence = self._sequence + 1
+            self._write(_encode(self._stored, sequence, self._shard_id), sequence)
+            self._sequence = sequence
+
     def _write_next(self) -> None:
         if self._writing or not self._waiting:
             return
@@ -291,6 +313,8 @@ def _encode(states: Mapping[StreamKind, TableState], sequence: int, shard_id: by
 def _encode_table(kind: StreamKind, state: TableState) -> bytes:
     pending, path = state.pending, state.pending.path if state.pending else None
     flags = (_FLAG_PENDING if pending else 0) | (_FLAG_BISECTION if path else 0)
+    if pending and pending.is_numbered:
+        flags |= _FLAG_NUMBERED
     return _TABLE.pack(
         kind,
         flags,
@@ -307,8 +331,8 @@ def _encode_table(kind: StreamKind, state: TableState) -> bytes:
 def _newest(data: bytes, shard_id: bytes, path: Path) -> tuple[int, dict[StreamKind, TableState]]:
     slots = _slots(data)
     whole = [slot for slot in slots if _is_whole(slot)]
-    unknown = {_version(slot) for slot in slots if slot.startswith(_MAGIC)} - {FORMAT_VERSION}
-    if unknown and not whole:
+    unknown = {_version(slot) for slot in slots if slot.startswith(_MAGIC)} - _KNOWN_VERSIONS
+    if unknown and (not whole or any(map(_is_sealed, set(slots) - set(whole)))):
         raise UnknownFormat(
             f"{path}: checkpoint of format version {max(unknown)}; "
             f"this release knows {FORMAT_VERSION}"
@@ -342,9 +366,16 @@ def _is_whole(slot: bytes) -> bool:
     return (
         len(slot) == SLOT_BYTES
         and slot.startswith(_MAGIC)
-        and _version(slot) == FORMAT_VERSION
-        and zlib.crc32(slot[:-4]) == _CRC.unpack_from(slot, SLOT_BYTES - 4)[0]
+        and _version(slot) in _KNOWN_VERSIONS
+        and _is_sealed(slot)
     )
+
+
+def _is_sealed(slot: bytes) -> bool:
+    """Whether it is as somebody wrote it, of whatever version."""
+    if len(slot) != SLOT_BYTES:
+        return False
+    return bool(zlib.crc32(slot[:-4]) == _CRC.unpack_from(slot, SLOT_BYTES - 4)[0])
 
 
 def _decode_table(slot: bytes, at: int) -> tuple[StreamKind, TableState]:
@@ -352,7 +383,10 @@ def _decode_table(slot: bytes, at: int) -> tuple[StreamKind, TableState]:
     first, last, rows, number = rest[:4]
     path = Bisection(*rest[4:]) if flags & _FLAG_BISECTION else None
     pending = (
-        Pending(Lsn(first), Lsn(last), rows, BlockNumber(number), generation, path)
+        Pending(
+            *(Lsn(first), Lsn(last), rows, BlockNumber(number), generation, path),
+            is_numbered=bool(flags & _FLAG_NUMBERED),
+        )
         if flags & _FLAG_PENDING
         else None
     )

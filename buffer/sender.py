@@ -351,7 +351,7 @@ class Sender:
 
     async def _fix(self, pending: Pending) -> None:
         """Stores a block's bounds and number before its first try."""
-        state = self.state
+        state, pending = self.state, replace(pending, is_numbered=True)
         await self._store(replace(state, next_number=state.next_number + 1, pending=pending))
 
     async def _failed(self, error: SinkError) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from buffer.batch import RowSpan, names_of
 from buffer.checkpoint import (
     FILE_NAME,
     FIRST_STATE,
@@ -21,6 +24,8 @@ from buffer.checkpoint import (
 )
 from buffer.disk import InlineDisk, ThreadDisk
 from buffer.errors import Damaged, Unavailable, UnknownFormat
+from buffer.frames import Frames
+from buffer.fs import write_all
 from buffer.lsn import Lsn
 from schema.ids import BlockNumber
 from schema.streams import StreamKind
@@ -224,9 +229,63 @@ async def test_another_shards_file_is_refused(fs: FakeFileSystem) -> None:
 async def test_an_unknown_version_is_refused(fs: FakeFileSystem) -> None:
     made(fs)
     for slot in range(2):
-        fs.flip(HERE / FILE_NAME, slot * SLOT_BYTES + 8, 3)
-    with pytest.raises(UnknownFormat, match="version 2; this release knows 1"):
+        fs.flip(HERE / FILE_NAME, slot * SLOT_BYTES + 8, 1)
+    with pytest.raises(UnknownFormat, match="version 3; this release knows 2"):
         opened(fs)
+
+
+def as_former(fs: FakeFileSystem, *slots: int, version: int = 1) -> None:
+    """Slots as a release wrote them that knew another version, and of tokens without numbers."""
+    data = bytearray(fs.content(HERE / FILE_NAME))
+    for slot in slots:
+        at = slot * SLOT_BYTES
+        data[at + 8] = version
+        for table in range(4):
+            data[at + 40 + 92 * table + 1] &= 3
+        body = bytes(data[at : at + SLOT_BYTES - 4])
+        data[at + SLOT_BYTES - 4 : at + SLOT_BYTES] = zlib.crc32(body).to_bytes(4, "little")
+    fd = fs.open_write(HERE / FILE_NAME)
+    write_all(fs, fd, [bytes(data)], 0)
+    fs.fdatasync(fd)
+    fs.close(fd)
+
+
+@pytest.mark.parametrize("stores", [1, 2])
+async def test_a_former_releases_batch_keeps_its_token_and_that_release_finds_nothing_of_its_own(
+    fs: FakeFileSystem, stores: int
+) -> None:
+    checkpoint = made(fs)
+    for _ in range(stores):
+        await checkpoint.store(StreamKind.METRICS, state(7, PENDING))
+    as_former(fs, 0, 1)
+    former = replace(PENDING, is_numbered=False)
+    for _ in range(2):
+        assert opened(fs).state(StreamKind.METRICS) == state(7, former)
+        data = fs.content(HERE / FILE_NAME)
+        assert [data[8], data[SLOT_BYTES + 8]] == [2, 2]
+    fs.power_cut(Random(1))
+    again = opened(fs)
+    assert again.state(StreamKind.METRICS) == state(7, former)
+    await again.store(StreamKind.METRICS, state(8, PENDING))
+    assert opened(fs).state(StreamKind.METRICS) == state(8, PENDING)
+
+
+async def test_one_slot_of_a_later_release_is_enough_to_refuse(fs: FakeFileSystem) -> None:
+    made(fs)
+    as_former(fs, 0, version=9)
+    with pytest.raises(UnknownFormat, match="version 9"):
+        opened(fs)
+
+
+def test_the_token_of_a_former_releases_batch_is_the_one_it_had_there() -> None:
+    frames = Frames(StreamKind.METRICS)
+    frames.proofs.extend((1, 0xAABBCCDD, 2, 0x11223344))
+    batch = Pending(Lsn(1), Lsn(2), 20, BlockNumber(5 << 32 | 6), 0, None)
+    whole = RowSpan(0, 20)
+    names = names_of("ab", "mlop_metrics", batch, frames, whole, [])
+    former = names_of("ab", "mlop_metrics", replace(batch, is_numbered=False), frames, whole, [])
+    assert former.token == "ab:1-2:mlop_metrics:3fc7288e24268905:0"
+    assert names.token == "ab:1-2:mlop_metrics:647fa0b30253e80e:0"
 
 
 async def test_on_a_real_thread_and_disk(tmp_path: Path) -> None:

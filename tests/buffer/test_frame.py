@@ -105,7 +105,7 @@ def test_golden_bytes_of_a_checkpoint() -> None:
     data = fs.content(Path("/s/checkpoint"))
     assert len(data) == 2 * SLOT_BYTES
     assert hashlib.sha256(data).hexdigest() == (
-        "29b44450fad8fc955341c76f0eb0c70cdc361d4354a1f5edaad41f91abdbd3df"
+        "fbe0747a431fc347662413e03e162bbd24bb096717d476a15ab7eb7e6301ecf0"
     )
 
 
@@ -118,10 +118,10 @@ async def test_golden_bytes_of_a_checkpoints_table() -> None:
     await checkpoint.store(StreamKind.METRICS, TableState(Lsn(12), 13, pending))
     slot = fs.content(Path("/s/checkpoint"))[SLOT_BYTES:]
     assert slot[:40].hex() == (
-        "434841524f4e435001000000040000000300000000000000000102030405060708090a0b0c0d0e0f"
+        "434841524f4e435002000000040000000300000000000000000102030405060708090a0b0c0d0e0f"
     )
     assert slot[40:132].hex() == (
-        "010300000b0000000c000000000000000d00000000000000"
+        "010700000b0000000c000000000000000d00000000000000"
         "0700000000000000080000000000000009000000000000000a00000000000000"
         "010000000000000002000000000000000300000000000000040000000500000006000000"
     )
