@@ -107,6 +107,7 @@ class Authenticator:
         )  # a flood of others holds nobody known up
         self._waiting = 0
         self._failed_at = float("-inf")
+        self._is_failing = False
         self._changed = asyncio.Event()
         self._last_used_at = monotonic()
 
@@ -310,7 +311,7 @@ class Authenticator:
             raise self._unchecked(Code.DATABASE_UNAVAILABLE) from None
         finally:
             self._waiting -= 1
-        self._failed_at = float("-inf")
+        self._note_answer()
         # The store compares as its index does; this one takes as long whatever it is given.
         if record is None or not hmac.compare_digest(record.lookup.encode(), lookup.encode()):
             self._failures.count(address, lookup)
@@ -341,7 +342,7 @@ class Authenticator:
         except Exception as error:  # noqa: BLE001 - see _look_up; known keys outlive an outage
             self._note_failure(type(error).__name__)
             return False
-        self._failed_at = float("-inf")
+        self._note_answer()
         for lookup in lookups:
             self._cache.renew(lookup, records.get(lookup), asked_at)
         return True
@@ -357,9 +358,16 @@ class Authenticator:
                 retry_after_seconds=seconds,
             )
 
+    def _note_answer(self) -> None:
+        if self._is_failing:
+            log.info("key_lookup_back")
+        self._is_failing = False
+        self._failed_at = float("-inf")
+
     def _note_failure(self, reason: str) -> None:
-        if not self.is_catalogue_away:
+        if not self._is_failing:
             log.warning("key_lookup_failed", reason=reason)
+        self._is_failing = True
         self._failed_at = self._monotonic()
         self._metrics.count("key_lookup_failures")
 

@@ -60,6 +60,7 @@ class RunsDirectory:
         self._slots = asyncio.Semaphore(LOOKUPS_MAX)
         self._asked: dict[tuple[str, int], asyncio.Future[str | None]] = {}
         self._failed_at = float("-inf")
+        self._is_away = False
 
     def known(self, tenant: str, run_id: int, header: str | None = None) -> str | None:
         """The project, where that takes no look-up; None where the catalogue has to be asked.
@@ -101,15 +102,11 @@ class RunsDirectory:
             return settled
         key = (tenant, run_id)
         asked = self._asked.get(key)
-        if asked is not None:  # a burst of requests of one run asks once
-            return await asyncio.shield(asked) or header
-        asked = self._asked[key] = asyncio.get_running_loop().create_future()
-        try:
-            known = await self._look_up(key)
-        finally:
-            del self._asked[key]
-            asked.set_result(known)
-        return known or header
+        if asked is None:  # a burst of requests of one run asks once
+            asked = self._asked[key] = asyncio.ensure_future(self._look_up(key))
+            asked.add_done_callback(lambda _done: self._asked.pop(key))
+        # Whoever hangs up takes the answer from nobody else.
+        return await asyncio.shield(asked) or header
 
     async def _look_up(self, key: tuple[str, int]) -> str | None:
         """The catalogue's word; None where it has none, or does not answer."""
@@ -117,12 +114,15 @@ class RunsDirectory:
             async with asyncio.timeout(LOOKUP_SECONDS_MAX), self._slots:
                 known = await self._runs.project_of(*key)
         except Exception as error:  # noqa: BLE001 - rows are accepted whatever the catalogue does
-            now = self._monotonic()
-            if now - self._failed_at >= OUTAGE_SECONDS:
+            if not self._is_away:
                 log.warning("run_lookup_failed", reason=type(error).__name__)
-            self._failed_at = now
+            self._is_away = True
+            self._failed_at = self._monotonic()
             self._metrics.count("run_lookup_failures")
             return None
+        if self._is_away:
+            log.info("run_lookup_back")
+        self._is_away = False
         if known is None:
             _put(self._unknown_until, key, self._monotonic() + UNKNOWN_SECONDS)
         else:

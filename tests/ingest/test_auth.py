@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from ingest.answers import STATUS, Code, RequestRefused
 from ingest.auth import LOOKUPS_MAX, LOOKUPS_WAITING_MAX, Authenticator, AuthError
@@ -405,3 +406,16 @@ async def test_f42_no_key_is_in_an_error_or_a_repr(auth):
         refused = await refusal(auth, header)
         assert secret not in f"{refused!r} {refused} {refused.message} {refused.details}"
     assert secret not in repr(vars(auth))
+
+
+async def test_an_outage_is_told_when_it_begins_and_when_it_ends_however_seldom_one_asks(
+    auth, keys, clock
+):
+    with capture_logs() as lines:
+        keys.failure = OSError()
+        for _ in range(3):
+            assert (await refusal(auth, HEADER)).code is Code.DATABASE_UNAVAILABLE
+            clock.seconds += 60
+        keys.failure = None
+        await auth.authenticate(HEADER)
+    assert [line["event"] for line in lines] == ["key_lookup_failed", "key_lookup_back"]

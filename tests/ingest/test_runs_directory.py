@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from ingest.metrics import WorkerMetrics
 from ingest.runs_directory import OUTAGE_SECONDS, UNKNOWN_SECONDS, RunsDirectory
@@ -90,3 +91,35 @@ async def test_the_runs_that_rows_came_for_are_told_once(directory):
     directory.known(TENANT, 5, "header")
     assert directory.take_active() == {(TENANT, 7), (TENANT, 5)}
     assert directory.take_active() == set()
+
+
+async def test_an_outage_is_told_when_it_begins_and_when_it_ends(directory, store, clock):
+    with capture_logs() as lines:
+        store.failure = OSError("away")
+        for run_id in (10, 11, 12):
+            assert await directory.project(TENANT, run_id, "header") == "header"
+            clock.now += OUTAGE_SECONDS + 0.1
+        store.failure = None
+        await directory.project(TENANT, 13, "header")
+        await directory.project(TENANT, 14, "header")
+    assert [line["event"] for line in lines] == ["run_lookup_failed", "run_lookup_back"]
+
+
+async def test_who_hangs_up_takes_the_answer_from_nobody_who_asks_for_the_same_run(
+    directory, store, monkeypatch
+):
+    gate = asyncio.Event()
+    project_of = store.project_of
+
+    async def slow(tenant: str, run_id: int) -> str | None:
+        await gate.wait()
+        return await project_of(tenant, run_id)
+
+    monkeypatch.setattr(store, "project_of", slow)
+    first, second = (asyncio.ensure_future(directory.project(TENANT, 7, "header")) for _ in "ab")
+    await asyncio.sleep(0)
+    first.cancel()
+    gate.set()
+    assert await second == "home"
+    assert first.cancelled()
+    assert store.calls == 1
