@@ -9,17 +9,22 @@ INSTALLED_DEV := $(VENV)/.installed-dev
 .PHONY: run test chaos cluster simulate loadtest loadtest-ceiling bench bench-peers bench-all profile lint format demo clean help
 
 help:
-	@echo "make run    serve on port 3003, everything embedded, data in ./charon-data"
-	@echo "make test   lint and the whole test suite"
-	@echo "make simulate SEEDS=10000   the buffer against crashes, bad disks and a bad ClickHouse"
-	@echo "make chaos MINUTES=10   real processes killed, disks filled, ClickHouse behind bad wires"
-	@echo "make loadtest SCENARIO=steady RATE=2000 DURATION=60   load a throw-away server, or HOST= KEY= CLICKHOUSE="
-	@echo "make bench  how fast the parts and the whole are here, against the stored figures"
-	@echo "make cluster MINUTES=10   two replicas behind nginx: rolling restarts, kills, scaling, an audit"
-	@echo "make lint   ruff, mypy, import arrows, the files of deploy/"
-	@echo "make demo   a small training run through the SDK, read back and checked"
-	@echo "make format write what ruff would have"
-	@echo "make clean  remove the environment and caches; data stays"
+	@echo "make run       serve on port 3003, everything embedded, data in ./charon-data"
+	@echo "make demo      a small training run through the SDK, read back and checked"
+	@echo "make test      lint and the whole test suite"
+	@echo "make lint      ruff, mypy, import arrows, the files of deploy/"
+	@echo "make format    write what ruff would have"
+	@echo "make simulate SEEDS=10000  the buffer against crashes, bad disks and a bad ClickHouse"
+	@echo "make chaos MINUTES=10      real processes killed, disks filled, ClickHouse behind bad wires"
+	@echo "make cluster MINUTES=10    two replicas behind nginx: rolling restarts, kills, scaling, an audit"
+	@echo "make loadtest SCENARIO=steady RATE=2000 DURATION=60"
+	@echo "               load a throw-away server, or HOST= KEY= CLICKHOUSE="
+	@echo "make loadtest-ceiling      what the load's generator can send at most"
+	@echo "make bench     how fast the parts and the whole are here, against the stored figures"
+	@echo "make bench-peers           the same points into VictoriaMetrics, in turns"
+	@echo "make bench-all             all figures of docs/benchmarks.md; QUICK=1 to see it work"
+	@echo "make profile   where the time of a loaded worker goes"
+	@echo "make clean     remove the environment and caches; data stays"
 
 # exec: Ctrl-C reaches the server alone, and make does not report it as a failure of its own.
 run: $(INSTALLED)

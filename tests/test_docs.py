@@ -1,7 +1,6 @@
 """The pages and the program agree: every command and option that a page names exists, and back."""
 
 import re
-from pathlib import Path
 
 import pytest
 import typer.main
@@ -12,9 +11,7 @@ from ingest.embedded_config import EngineLimits
 from ingest.embedded_http import READS_MAX
 from ingest.embedded_sessions import SESSIONS_MAX
 from ingest.embedded_statement import QUERY_CHARS_MAX
-
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+from tests.pages import PAGES, ROOT
 
 # A call of the program: in a fenced block at a line's start or after `&&`, elsewhere in backticks.
 CALL = re.compile(r"(?:^|&& |\$ |`|bin/)charon ((?:[a-z-]+)(?: [^`#\n]*)?)", re.MULTILINE)
@@ -129,11 +126,3 @@ def test_the_bounds_of_the_embedded_engine_are_those_that_hold():
     assert f"| {SESSIONS_MAX}; " in text
     assert f"| {QUERY_CHARS_MAX >> 10} KiB |" in text
     assert f"| {DATA_BYTES_MAX >> 30} GiB |" in text
-
-
-def test_make_targets_named_in_pages_exist():
-    makefile = (ROOT / "Makefile").read_text()
-    for page in PAGES:
-        for target in re.findall(r"\bmake ([a-z]+)\b(?=[`\s])", page.read_text()):
-            if f"`make {target}" in page.read_text() or f"\nmake {target}" in page.read_text():
-                assert re.search(rf"^{target}:", makefile, re.MULTILINE), (page.name, target)
