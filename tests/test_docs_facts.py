@@ -111,9 +111,7 @@ def test_every_code_of_an_answer_is_on_the_page_with_its_status():
 
 def test_the_limits_of_the_run_api_are_those_that_hold():
     text = (ROOT / "docs" / "run-api.md").read_text()
-    documented = (
-        f"{documents.DOCUMENT_BYTES_MAX >> 20} MiB, {documents.DOCUMENT_VALUES_MAX:,} values"
-    )
+    size, values = documents.DOCUMENT_BYTES_MAX >> 20, documents.DOCUMENT_VALUES_MAX
     name, kind = log_names.LOG_NAME_BYTES_MAX, log_names.LOG_TYPE_LENGTH_MAX
     for row in (
         f"| body | {api_calls.BODY_BYTES_MAX >> 20} MiB; {api_calls.BODY_VALUES_MAX:,} JSON values",
