@@ -5,6 +5,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+READABLE = 8
+"""Characters of a column that folds its values."""
+
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - whatever JSON holds
     """One JSON value on standard output."""
@@ -15,6 +18,9 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: Iterable[int] = ()
 ) -> None:
     """A table as wide as the terminal; in a pipe as wide as its values.
+
+    In a terminal that is too narrow for it, where whole columns would vanish, each row is a block
+    with a line for each value.
 
     Args:
         columns: the headings.
@@ -28,15 +34,26 @@ def print_table(
     console = Console()
     if not console.is_terminal:
         console.width = 10_000
+    texts = [[shown(value) for value in row] for row in rows]
+    if console.width < _narrowest(columns, texts):
+        for row in texts:
+            print("".join(f"{name}: {text}\n" for name, text in zip(columns, row, strict=True)))
+        return
     table = Table(header_style="bold")
     right = set(numbers)
     for index, column in enumerate(columns):
         table.add_column(
             Text(column), justify="right" if index in right else "left", overflow="fold"
         )
-    for row in rows:
-        table.add_row(*(Text(shown(value)) for value in row))
+    for row in texts:
+        table.add_row(*map(Text, row))
     console.print(table)
+
+
+def _narrowest(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Characters that the table needs to be read: so many of each column, and its frame."""
+    longest = [max(map(len, texts)) for texts in zip(columns, *rows, strict=True)]
+    return 1 + sum(min(length, READABLE) + 3 for length in longest)
 
 
 def shown(value: Any) -> str:  # noqa: ANN401
