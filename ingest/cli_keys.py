@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.cli_options import AsJson, DataDir
+from ingest.cli_options import AsJson, DataDir, WithinOrganisation
 from ingest.cli_output import moment, print_json, print_table
 from ingest.durations import duration_ms, lifetime_ms
 
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
 
 keys = typer.Typer(no_args_is_help=True, help="API keys: who may write and read.")
 
-OrganisationOption = Annotated[
-    str | None,
-    typer.Option(
-        "--organisation",
-        "--org",
-        help="Id, slug or name of the organisation.  \\[default: the only one]",
-    ),
-]
 Which = Annotated[str, typer.Argument(help="Its id, name, prefix, or itself.")]
 
 
 @keys.command("create")
 def create_key(
     name: Annotated[str, typer.Argument(help="What the key is for; shown in lists.")],
-    organisation: OrganisationOption = None,
+    organisation: Annotated[
+        str | None,
+        typer.Option(
+            "--organisation",
+            "--org",
+            help="Id, slug or name of the organisation.  \\[default: the only one]",
+        ),
+    ] = None,
     scopes: Annotated[
         str,
         typer.Option(help="What it may do, with commas: ingest, read, admin."),
@@ -70,7 +69,7 @@ def create_key(
 @keys.command("ls")
 @keys.command("list", hidden=True)
 def list_keys(
-    organisation: OrganisationOption = None, data_dir: DataDir = None, as_json: AsJson = False
+    organisation: WithinOrganisation = None, data_dir: DataDir = None, as_json: AsJson = False
 ) -> None:
     """Show all keys, expired and revoked ones too; never the keys themselves."""
 
@@ -109,7 +108,7 @@ def list_keys(
 @keys.command("show")
 def show_key(
     which: Which,
-    organisation: OrganisationOption = None,
+    organisation: WithinOrganisation = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -150,7 +149,7 @@ def rotate_key(
             help="When the new one ends.  \\[default: after as long as the old one was given]",
         ),
     ] = None,
-    organisation: OrganisationOption = None,
+    organisation: WithinOrganisation = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -187,7 +186,7 @@ def expire_key(
         ),
     ] = "0s",  # type: ignore[assignment] # as above
     never: Annotated[bool, typer.Option("--never", help="It shall not end by itself.")] = False,
-    organisation: OrganisationOption = None,
+    organisation: WithinOrganisation = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -211,7 +210,7 @@ def expire_key(
 @keys.command("revoke")
 def revoke_key(
     which: Which,
-    organisation: OrganisationOption = None,
+    organisation: WithinOrganisation = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
