@@ -89,6 +89,20 @@ def test_every_command_is_in_the_readme():
     assert not missing
 
 
+def anchors(page):
+    """The places within a page that a link may name, as GitHub makes them of its headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        yield re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_place_in_a_page_that_a_link_names_is_there(page):
+    for target, anchor in re.findall(r"\]\(([\w./-]*)#([^)]+)\)", page.read_text()):
+        there = set(anchors(page.parent / target if target else page))
+        assert anchor in there, (target, anchor)
+
+
 def test_every_page_is_linked_from_the_readme_and_every_link_leads_somewhere():
     readme = (ROOT / "README.md").read_text()
     for page in PAGES:
