@@ -19,8 +19,8 @@ def parse_url(url: str) -> URL:
     """
     try:
         parsed = make_url(url)
-    except Exception as error:
-        raise ValueError("the catalogue's database address cannot be read") from error
+    except Exception:  # noqa: BLE001 - its text may hold the address
+        raise ValueError("the catalogue's database address cannot be read") from None
     match parsed.get_backend_name():
         case "sqlite" if parsed.database and parsed.database != ":memory:":
             return parsed.set(drivername="sqlite+aiosqlite")

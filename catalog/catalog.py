@@ -78,6 +78,16 @@ class Catalog:
 
         return await upgrade(self.direct_url)
 
+    async def see_release(self) -> None:
+        """See that no newer release has upgraded the tables.
+
+        Raises:
+            NewerDatabase: one has. Unavailable: the database cannot be used now.
+        """
+        from catalog.upgrades import see_release  # noqa: PLC0415 - as above
+
+        await see_release(self.direct_url)
+
     async def close(self) -> None:
         """Closes every connection."""
         await self.database.close()

@@ -59,6 +59,22 @@ async def upgrade(url: URL) -> list[str]:
         await engine.dispose()
 
 
+async def see_release(url: URL) -> None:
+    """See that this release knows the database's revision; reads alone.
+
+    Raises:
+        NewerDatabase, Unavailable: as `upgrade`.
+    """
+    engine = _sqlite_engine(url) if url.get_backend_name() == "sqlite" else _postgres_engine(url)
+    try:
+        async with engine.connect() as connection:
+            await connection.run_sync(lambda sync: _missing(sync, _scripts(_config())))
+    except (DBAPIError, OSError) as error:
+        raise Unavailable(f"the catalogue's revision cannot be read: {_reason(error)}") from error
+    finally:
+        await engine.dispose()
+
+
 def _sqlite_engine(url: URL) -> AsyncEngine:
     return create_async_engine(
         url,
@@ -83,7 +99,14 @@ def head() -> str:
 
 def _upgrade(connection: Connection) -> list[str]:
     config = _config()
-    scripts = _scripts(config)
+    missing = _missing(connection, _scripts(config))
+    if missing:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+    return missing
+
+
+def _missing(connection: Connection, scripts: ScriptDirectory) -> list[str]:
     current = _current(connection)
     known = [script.revision for script in scripts.walk_revisions()][::-1]
     if current is not None and current not in known:
@@ -93,11 +116,7 @@ def _upgrade(connection: Connection) -> list[str]:
             "a newer Charon has upgraded it. Install that release again, or restore a copy made "
             "before the upgrade."
         )
-    missing = known if current is None else known[known.index(current) + 1 :]
-    if missing:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-    return missing
+    return known if current is None else known[known.index(current) + 1 :]
 
 
 def _current(connection: Connection) -> str | None:

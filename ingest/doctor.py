@@ -235,16 +235,20 @@ async def _quorum(client: ClickHouseClient) -> Diagnosis:
 
 async def _catalogue(settings: Settings) -> Diagnosis:
     from catalog import CatalogFailure  # noqa: PLC0415 - SQLAlchemy, 0.3 s
+    from catalog.errors import NewerDatabase  # noqa: PLC0415
 
     kind = "SQLite" if settings.database_url is None else "Postgres"
     try:
         async with catalogue(settings, make=False) as catalog:
             organisations = await catalog.organisations.list()
             keys = await catalog.keys.list()
+            await catalog.see_release()
     except NotThere as error:
         if settings.database_url is not None:
             return Diagnosis("catalogue", ERROR, f"{kind} cannot be used", str(error))
         return Diagnosis("catalogue", NOTE, "does not exist yet", str(error))
+    except NewerDatabase as error:
+        return Diagnosis("catalogue", WARNING, f"{kind}, upgraded by a newer release", str(error))
     except (CatalogFailure, ValueError) as error:
         return Diagnosis(
             "catalogue",

@@ -46,7 +46,11 @@ class SettingsError(ValueError):
 
 
 _POSTGRES_URL = re.compile(r"postgres(ql)?(\+\w+)?://.")
-_DATABASE_URL = re.compile(r"postgres(ql)?(\+\w+)?://.|sqlite(\+\w+)?:///.")
+# As SQLAlchemy reads it, which is loaded where it is needed.
+_DATABASE_URL = re.compile(
+    r"postgres(ql)?(\+\w+)?://(?=.)([^:/]*(:[^@]*)?@)?(\[[^/?]+\]|[^/:?]*)(:[0-9]{0,5})?([/?]|$)"
+    r"|sqlite(\+\w+)?:///."
+)
 
 Bytes = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]

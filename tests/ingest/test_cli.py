@@ -1,6 +1,8 @@
 """The command line without a server: keys, organisations, and what is said when it fails."""
 
+import contextlib
 import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -239,6 +241,17 @@ def test_doctor_says_what_to_do_about_each_finding(charon, charon_json, monkeypa
     status, out, _ = charon("doctor")
     assert status == 0
     assert "→" in out
+
+
+def test_doctor_tells_of_a_catalogue_that_a_newer_release_has_upgraded(charon, tmp_path):
+    data = tmp_path / "data"
+    charon("keys", "create", "x", "--data-dir", data)
+    with contextlib.closing(sqlite3.connect(data / "catalog.sqlite")) as catalogue:
+        catalogue.execute("UPDATE charon_catalog_version SET version_num = '9999'")
+        catalogue.commit()
+    status, out, _ = charon("doctor", "--data-dir", data)
+    assert status == 0
+    assert "warning  catalogue   SQLite, upgraded by a newer release" in out
 
 
 def test_doctor_fails_when_the_server_could_not_work(charon, monkeypatch, tmp_path):

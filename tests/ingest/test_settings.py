@@ -143,7 +143,16 @@ def test_a_file_that_is_not_text_is_an_error(tmp_path):
         load_settings()
 
 
-@pytest.mark.parametrize("url", ["garbage", "mysql://u:geheim@db/x", "sqlite://", "postgres://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "garbage",
+        "mysql://u:geheim@db/x",
+        "sqlite://",
+        "postgres://",
+        "postgresql://u:geheim@db:port/x",
+    ],
+)
 def test_a_catalogue_of_another_kind_is_refused_at_once_and_not_repeated(monkeypatch, url):
     """Every worker would fail at it, again and again."""
     monkeypatch.setenv("DATABASE_URL", url)
@@ -154,7 +163,14 @@ def test_a_catalogue_of_another_kind_is_refused_at_once_and_not_repeated(monkeyp
 
 @pytest.mark.parametrize(
     "url",
-    ["postgresql://u:p@h/x", "postgres://h/x", "postgresql+asyncpg://h/x", "sqlite:////a/b.sqlite"],
+    [
+        "postgresql://u:p@h/x",
+        "postgres://h/x",
+        "postgresql+asyncpg://h/x",
+        "postgresql://u:p[/?x@[::1]:5432/x?sslmode=require",
+        "postgresql:///x?host=/run",
+        "sqlite:////a/b.sqlite",
+    ],
 )
 def test_each_spelling_that_the_catalogue_takes_is_taken(url):
     value = load_settings(database_url=url).database_url
