@@ -145,7 +145,7 @@ def sql(
         numbers = [i for i, (_, kind) in enumerate(answer.columns) if _is_number(kind)]
         print_table([name for name, _ in answer.columns], answer.rows, numbers=numbers)
         print(f"{len(answer.rows)} row{'' if len(answer.rows) == 1 else 's'}")
-    else:
+    elif write:  # what only reads, and has a FORMAT of its own, may have nothing to print
         print("done")
 
 

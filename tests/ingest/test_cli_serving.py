@@ -91,6 +91,8 @@ def test_sql_only_reads_unless_it_is_told_to_write(server):
     _, err = charon(server, "sql", "TRUNCATE TABLE mlop_files", status=1)
     assert "--write" in err
     assert charon(server, "sql", "--write", "TRUNCATE TABLE mlop_files")[0] == "done\n"
+    # What a script reads of no rows is nothing.
+    assert charon(server, "sql", "SELECT 1 WHERE 0 FORMAT TSV")[0] == ""
 
 
 def test_a_mistyped_query_gets_one_line_and_not_all_of_the_grammar(server):
