@@ -95,9 +95,13 @@ def show(found: dict[str, Any], baseline: dict[str, Any]) -> list[str]:
     lines += ["### Against the stored figures", ""]
     lines += ["| figure | now | stored | now / stored |", "|---|---|---|---|"]
     for name, value, ratio in compared(flat(found), stored):
-        former = f"{stored[name]:,.7g}" if name in stored else ""
-        lines.append(f"| {name} | {value:,.7g} | {former} | {ratio or ''} |")
+        former = _number(stored[name]) if name in stored else ""
+        lines.append(f"| {name} | {_number(value)} | {former} | {ratio or ''} |")
     return [*lines, "", *found["notes"], *(f"**{fault}**" for fault in found["faults"])]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1e6 else f"{value:,.7g}"  # past 7 digits: 3e+07
 
 
 def save(found: dict[str, Any], path: Path) -> None:

@@ -7,6 +7,7 @@ back from ClickHouse and compared, bit for bit, with what the training loop comp
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import struct
@@ -17,7 +18,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -35,6 +35,8 @@ Curve = list[dict[str, float]]
 
 def train() -> Curve:
     """Fit a logistic regression by gradient descent; the metrics of each step."""
+    import numpy as np  # noqa: PLC0415 - may be missing, which `main` says
+
     random = np.random.default_rng(7)
     inputs = random.normal(size=(SAMPLES, FEATURES))
     labels = (inputs @ np.array([1.5, -2.0, 0.5, 1.0]) + random.normal(size=SAMPLES) > 0) * 1.0
@@ -78,6 +80,9 @@ def main() -> None:
         log_with_the_sdk()
         return
     console = Console()
+    if missing := [name for name in ("numpy", "pluto") if importlib.util.find_spec(name) is None]:
+        console.print(f"{' and '.join(missing)} not installed: pip install numpy pluto-ml")
+        sys.exit(2)
     console.print("[bold]1.[/] a throw-away server, everything embedded")
     with throwaway_server() as server, tempfile.TemporaryDirectory(prefix="charon-demo-") as home:
         console.print(f"   serves on {server.url}")

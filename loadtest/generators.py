@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -22,7 +23,15 @@ SLACK_SECONDS = 90
 
 
 class GeneratorFailed(RuntimeError):
-    """A generator ended without a result; holds the end of what it said."""
+    """A generator is not there, or ended without a result; holds the end of what it said."""
+
+
+def check(generator: str) -> None:
+    """Raises GeneratorFailed: the generator is not installed."""
+    if generator == "locust" and importlib.util.find_spec("locust") is None:
+        raise GeneratorFailed(
+            "locust is not installed: pip install locust; or GENERATOR=sockets, which needs nothing"
+        )
 
 
 def send(plan: Plan, generator: str, *, is_quiet: bool = False) -> Recording:
@@ -36,6 +45,7 @@ def send(plan: Plan, generator: str, *, is_quiet: bool = False) -> Recording:
     Raises:
         GeneratorFailed: there is no result.
     """
+    check(generator)
     with tempfile.TemporaryDirectory(prefix="charon-load-") as name:
         directory = Path(name)
         (directory / "plan.json").write_text(json.dumps(plan.to_json()))

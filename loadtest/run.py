@@ -153,6 +153,11 @@ def main() -> None:
     """Run the command; see the module's text for its exit status."""
     arguments = _arguments()
     console = Console(stderr=True)
+    try:
+        generators.check(arguments.generator)  # before a server is started for it
+    except generators.GeneratorFailed as error:
+        console.print(f"[red]{error}[/]", highlight=False)
+        sys.exit(2)
     if arguments.ceiling:
         print(
             json.dumps(

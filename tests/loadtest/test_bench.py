@@ -1,12 +1,15 @@
 """`charon bench`: the fields that are promised, the comparison, what makes figures worthless."""
 
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from loadtest import bench, bench_all, closed_loop, wrk
+import pytest
+
+from loadtest import bench, bench_all, closed_loop, machine, run, wrk
 from loadtest.backlog import Backlog
 
 ROOT = Path(__file__).parents[2]
@@ -91,3 +94,19 @@ def test_measured_tables_take_their_places_in_a_page_and_others_stay():
     replaced = bench_all.into_page(page, {"growth": ["new", "rows"], "unknown": ["lost"]})
     assert replaced == page.replace("old", "new\nrows", 1)
     assert bench_all.into_page(replaced, {"growth": ["old"]}) == page
+
+
+def test_without_locust_it_says_so_before_a_server_is_started(monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(run, "throwaway_server", None)
+    monkeypatch.setattr(sys, "argv", ["run", "steady"])
+    with pytest.raises(SystemExit) as end:
+        run.main()
+    assert end.value.code == 2
+    assert "pip install locust" in capsys.readouterr().err
+
+
+def test_large_figures_are_spelled_like_small_ones():
+    parts = {"build_rows_per_second": 32_718_710.4}
+    found = {"machine": machine.facts(), "parts": parts, "notes": [], "faults": []}
+    assert "| build_rows_per_second | 32,718,710 |" in "\n".join(bench.show(found, {}))
