@@ -72,6 +72,7 @@ def test_every_option_that_a_page_names_is_one_of_some_command(page):
             *("--worker", "--master-host", "--master", "--headless", "--expect-workers", "--host"),
             "--ntasks",
         },  # of locust and srun
+        "ingest-api.md": {"--data-binary"},  # of curl
         "operations.md": {"--detach", "--wait", "--rm", "--no-deps"},  # of docker compose
         "reliability.md": {"--seed", "--mutation"},  # of python -m tests.simulation
     }.get(page.name, set())
