@@ -24,8 +24,12 @@ from ingest.answers import SERVER, STATUS, Code, code_of_status, error_body, err
 from ingest.intake import READ_BUFFER_BYTES
 from ingest.lane import Lane
 from ingest.lane_heads import HEADER_BYTES_MAX, HEADERS_MAX, Heads
+from ingest.lane_kept import KeptAhead
+from ingest.patience import LATE_SECONDS, Patience
 
 if TYPE_CHECKING:
+    from aiohttp import StreamReader
+
     from ingest.lane_receiving import LaneReceiver
     from ingest.metrics import WorkerMetrics
 
@@ -57,12 +61,16 @@ class FastLane(NamedTuple):
 
     receiver: LaneReceiver
     heads: Heads
+    ahead: KeptAhead
 
 
 class Connection(web.RequestHandler):
     """A connection; see the module. Made by `ConnectionFactory`."""
 
-    __slots__ = ("_deadline", "_idle_waiter", "_lane", "_limits", "_metrics", "_unread_deadline")
+    __slots__ = (
+        *("_deadline", "_idle_waiter", "_lane", "_last_body", "_limits", "_metrics"),
+        *("_unread_deadline", "has_ended"),
+    )
 
     def __init__(
         self,
@@ -73,7 +81,12 @@ class Connection(web.RequestHandler):
         loop: asyncio.AbstractEventLoop,
         fast: FastLane | None = None,
     ) -> None:
-        self._lane = None if fast is None else Lane(self, fast.receiver, fast.heads, loop)
+        self._lane = None if fast is None else Lane(self, *fast, loop)
+        self.has_ended = False
+        """Whether the client has said that it sends nothing more. It may have gone altogether."""
+        self._idle_waiter: asyncio.Future[None] | None = None
+        self._last_body: StreamReader | None = None
+        """Of the last request that aiohttp was given."""
         super().__init__(
             server,
             loop=loop,
@@ -88,8 +101,8 @@ class Connection(web.RequestHandler):
         )
         self._limits = limits
         self._metrics = metrics
-        self._deadline: asyncio.TimerHandle | None = None
-        self._unread_deadline: asyncio.TimerHandle | None = None
+        self._deadline: Patience | None = None
+        self._unread_deadline: Patience | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Refuse above the limit; else the time for the first request's headers begins."""
@@ -116,7 +129,7 @@ class Connection(web.RequestHandler):
         """The client does not read: no more of its requests are taken, and it has a while to."""
         super().pause_writing()
         self._pause_reading_for_buffer()
-        self._unread_deadline = self._loop.call_later(ANSWER_SECONDS_MAX, self._abandon)
+        self._unread_deadline = Patience(self._loop, ANSWER_SECONDS_MAX, self._abandon)
 
     def resume_writing(self) -> None:
         """It reads."""
@@ -125,6 +138,23 @@ class Connection(web.RequestHandler):
             self._unread_deadline.cancel()
             self._unread_deadline = None
         self._resume_reading_if_drained()
+        if self._lane is not None:
+            self._lane.writable()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more: what it has asked for is answered, and then this ends.
+
+        Returns: whether the transport stays open.
+        """
+        self.has_ended = True
+        lane, waiter = self._lane, self._idle_waiter
+        if lane is not None and lane.owes:
+            return True
+        if lane is not None and lane.is_cut_short:
+            return False
+        if self._last_body is not None and not self._last_body.is_eof():
+            return False
+        return waiter is None or waiter.done()  # a request is on its way to its handler
 
     def data_received(self, data: bytes) -> None:
         """The fast lane's first, where there is one; without bytes it is aiohttp's own wish."""
@@ -138,6 +168,8 @@ class Connection(web.RequestHandler):
         count = self._request_count
         super().data_received(data)
         if self._request_count != count:
+            if self._messages:
+                self._last_body = self._messages[-1][1]
             if self._deadline is not None:
                 self._disarm()
         elif data and self._deadline is None and self._waiter is not None:
@@ -179,10 +211,25 @@ class Connection(web.RequestHandler):
     def request_ends(self) -> None:
         """See `lane.Host`: aiohttp's own timer looks at this when it fires."""
         self._next_keepalive_close_time = self._loop.time() + self._limits.idle_seconds_max
+        if self.has_ended:
+            self._end_if_idle()
 
     def linger(self) -> None:
         """See `lane.Host`."""
         self._loop.call_later(LINGER_SECONDS, self.force_close)
+
+    def abandon(self) -> None:
+        """See `lane.Host`."""
+        self._abandon()
+
+    def pause_lane(self) -> None:
+        """See `lane.Host`."""
+        self._pause_transport_reading()
+
+    def resume_lane(self) -> None:
+        """See `lane.Host`."""
+        if not self._buffer_paused and not self._reading_paused:
+            self._resume_transport_reading()
 
     @property
     def _waiter(self) -> asyncio.Future[None] | None:
@@ -192,16 +239,28 @@ class Connection(web.RequestHandler):
     @_waiter.setter
     def _waiter(self, waiter: asyncio.Future[None] | None) -> None:
         self._idle_waiter = waiter
-        if waiter is not None and self._lane is not None:
-            self._lane.returned()
+        if waiter is not None:
+            if self._lane is not None:
+                self._lane.returned()
+            if self.has_ended:
+                self._end_if_idle()
 
     def _process_keepalive(self) -> None:
         if self._lane is not None and self._lane.is_busy:
             self.request_ends()  # it is not idle: look again after as long
+        now = self._loop.time()
+        late = now - self._next_keepalive_close_time
+        if late > LATE_SECONDS:  # what it sent meanwhile may wait to be read
+            self._next_keepalive_close_time = now + min(late, self._limits.idle_seconds_max)
         super()._process_keepalive()
 
+    def _end_if_idle(self) -> None:
+        """A client that sends no more has all its answers."""
+        if (self._lane is None or self._lane.is_idle) and self.transport is not None:
+            self.transport.close()
+
     def _arm(self) -> None:
-        self._deadline = self._loop.call_later(self._limits.header_seconds_max, self._expire)
+        self._deadline = Patience(self._loop, self._limits.header_seconds_max, self._expire)
 
     def _disarm(self) -> None:
         if self._deadline is not None:
@@ -269,7 +328,7 @@ class ConnectionFactory:
         self._limits = limits
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._fast = None if fast is None else FastLane(fast, Heads(self._loop))
+        self._fast = None if fast is None else FastLane(fast, Heads(self._loop), KeptAhead())
 
     def __call__(self) -> Connection:
         """A protocol for one new connection."""

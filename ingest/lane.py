@@ -13,7 +13,8 @@ given    to aiohttp, and with it whatever follows on the connection: a head that
 =======  ==========================================================================================
 
 One request at a time: what a client sends before it has its answer waits in a bounded buffer, so
-that answers leave in the order of their requests.
+that answers leave in the order of their requests. While a client does not read its answers, none of
+its requests is begun.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from ingest.lane_kept import KEPT_BYTES_MAX
 from ingest.lane_receiving import Unusual
+from ingest.patience import Patience
 
 if TYPE_CHECKING:
     import asyncio
 
     from ingest.admission import Reservation
-    from ingest.lane_heads import BeatHead, Heads, IngestHead
+    from ingest.lane_heads import BeatHead, Framed, Heads, IngestHead
+    from ingest.lane_kept import KeptAhead
     from ingest.lane_receiving import LaneReceiver
 
 SERVED_BYTES_MAX = 256 * 2**10
 """Decoded in one call: about 2 ms of usual lines, for which other requests wait."""
 GATHERED_BYTES_MAX = 64 * 2**10
 """Of a body that is not all here; it reserves no memory. A longer one is aiohttp's to read."""
-KEPT_BYTES_MAX = 64 * 2**10
-"""Of what comes before its turn; above it nothing more is read of the client."""
 
 _END = b"\r\n\r\n"
 
@@ -48,6 +50,11 @@ class Host(Protocol):
     """The connection, as its lane needs it."""
 
     transport: asyncio.Transport | None
+
+    @property
+    def writing_paused(self) -> bool:
+        """Whether the client has to read before more is written."""
+        ...
 
     def feed(self, data: bytes) -> None:
         """Give bytes to aiohttp."""
@@ -60,6 +67,15 @@ class Host(Protocol):
 
     def linger(self) -> None:
         """The last answer is written: let the client read it, then close."""
+
+    def abandon(self) -> None:
+        """End the connection at once: the client holds up more than its share."""
+
+    def pause_lane(self) -> None:
+        """Read nothing more of the client for now."""
+
+    def resume_lane(self) -> None:
+        """The end of `pause_lane`; nothing is read while something else is in the way."""
 
 
 class State(Enum):
@@ -77,16 +93,22 @@ class Lane:
     """One connection's; see the module. Its host calls it for all that happens."""
 
     __slots__ = (
-        *("_body_at", "_gathered", "_head", "_heads", "_host", "_is_paused", "_kept", "_loop"),
-        *("_missing", "_receiver", "_request", "_reservation", "_state", "_timer"),
+        *("_ahead", "_body_at", "_gathered", "_head", "_heads", "_host", "_is_paused", "_kept"),
+        *("_loop", "_missing", "_receiver", "_request", "_reservation", "_state", "_timer"),
     )
 
     def __init__(
-        self, host: Host, receiver: LaneReceiver, heads: Heads, loop: asyncio.AbstractEventLoop
+        self,
+        host: Host,
+        receiver: LaneReceiver,
+        heads: Heads,
+        ahead: KeptAhead,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._host = host
         self._receiver = receiver
         self._heads = heads
+        self._ahead = ahead
         self._loop = loop
         self._state = State.HEAD
         self._kept = b""
@@ -98,12 +120,31 @@ class Lane:
         """Bytes of the request under way that have not come yet."""
         self._gathered = bytearray()
         self._reservation: Reservation | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Patience | None = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is being read or answered here."""
+        """Whether a request is being read or answered here, or has its turn next."""
+        if self._state is State.HEAD:
+            return bool(self._kept)
         return self._state is State.BODY or self._state is State.ANSWER
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is something to answer, though the client should send no more."""
+        if self._state is State.HEAD:
+            return bool(self._kept)
+        return self._state is State.ANSWER or (self._state is State.LENT and not self._missing)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether a request is here in part: nothing can be answered should no more come."""
+        return self._state is State.BODY or (self._state is State.LENT and self._missing > 0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request is here; what was given to aiohttp is not looked at."""
+        return self._state is State.GIVEN or (self._state is State.HEAD and not self._kept)
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client."""
@@ -131,11 +172,17 @@ class Lane:
             if self._kept:
                 self._loop.call_soon(self._go_on)
 
+    def writable(self) -> None:
+        """The client reads again."""
+        if self._kept:
+            self._loop.call_soon(self._go_on)
+
     def lost(self) -> None:
         """The connection is no more."""
         self._end_of_body()
         self._state = State.ENDED
-        self._kept = self._request = b""
+        self._request = b""
+        self._set_kept(b"")
 
     def answer(self, answer: bytes) -> None:
         """See `lane_receiving.Asker`."""
@@ -150,34 +197,40 @@ class Lane:
             self._lend(self._request)
 
     def _next(self, data: bytes) -> None:
-        """Begin with the request that these bytes begin with, and the next, while all is here."""
-        while data:
-            body_at = data.find(_END) + len(_END)
-            if body_at < len(_END) or self._receiver.is_draining():
-                self._give(data)
-                return
-            found = self._heads.find(data[:body_at])
-            if found is None:
-                self._give(data)
-                return
-            end = body_at + found.length
-            self._kept = data[end:]
-            if len(self._kept) > KEPT_BYTES_MAX:
-                self._pause()
-            is_whole = len(data) >= end
-            bytes_max = SERVED_BYTES_MAX if is_whole else GATHERED_BYTES_MAX
-            if found.ingest is None or found.length > bytes_max:
-                self._missing = max(end - len(data), 0)
-                self._lend(data[:end])
-                return
-            self._host.request_begins()
-            self._head, self._body_at = found.ingest, body_at
-            if not is_whole:
-                self._await_body(data, found.length)
-                return
-            if not self._serve(data[:end] if self._kept else data):
-                return
-            data = self._take_kept()
+        """Begin with the request that these bytes begin with."""
+        if not data:
+            return
+        if self._host.writing_paused:
+            self._keep(data)
+            return
+        body_at = data.find(_END) + len(_END)
+        if body_at < len(_END) or self._receiver.is_draining():
+            self._give(data)
+            return
+        found = self._heads.find(data[:body_at])
+        if found is None:
+            self._give(data)
+            return
+        self._set_kept(data[body_at + found.length :])
+        if self._state is not State.ENDED:
+            self._begin(data, body_at, found)
+
+    def _begin(self, data: bytes, body_at: int, found: Framed) -> None:
+        """The request's end is known, and what lies behind it is kept."""
+        end = body_at + found.length
+        is_whole = len(data) >= end
+        bytes_max = SERVED_BYTES_MAX if is_whole else GATHERED_BYTES_MAX
+        if found.ingest is None or found.length > bytes_max:
+            self._missing = max(end - len(data), 0)
+            self._lend(data[:end])
+            return
+        self._host.request_begins()
+        self._head, self._body_at = found.ingest, body_at
+        if not is_whole:
+            self._await_body(data, found.length)
+        elif self._serve(data[:end] if self._kept else data) and self._kept:
+            # Answered at once: one such request a turn, for many may have come together.
+            self._loop.call_soon(self._go_on)
 
     def _serve(self, request: bytes) -> bool:
         """Serve one whole request; whether it is answered already."""
@@ -216,7 +269,7 @@ class Lane:
         self._state = State.BODY
         self._gathered += data
         self._missing = self._body_at + length - len(data)
-        self._timer = self._loop.call_later(self._receiver.body_seconds_max, self._give_up)
+        self._timer = Patience(self._loop, self._receiver.body_seconds_max, self._give_up)
         self._reservation = self._receiver.await_body(length, self._give_up)
 
     def _gather(self, data: bytes) -> None:
@@ -224,6 +277,8 @@ class Lane:
         if len(data) > missing:
             self._keep(data[missing:])
             data = data[:missing]
+            if self._state is State.ENDED:
+                return
         self._gathered += data
         self._missing = missing - len(data)
         if self._missing:
@@ -233,7 +288,7 @@ class Lane:
         request = bytes(self._gathered)
         self._end_of_body()
         if self._serve(request) and self._kept:
-            self._go_on()
+            self._loop.call_soon(self._go_on)
 
     def _give_up(self) -> None:
         """The body did not come in time, or holds up others."""
@@ -268,9 +323,19 @@ class Lane:
         self._host.feed(data)
 
     def _keep(self, data: bytes) -> None:
-        self._kept += data
-        if len(self._kept) > KEPT_BYTES_MAX:
-            self._pause()
+        self._set_kept(self._kept + data)
+
+    def _set_kept(self, kept: bytes) -> None:
+        may_keep = self._ahead.change(len(self._kept), len(kept))
+        self._kept = kept
+        if not may_keep:
+            self._end_of_body()
+            self._state = State.ENDED
+            self._set_kept(b"")
+            self._host.abandon()
+        elif len(kept) > KEPT_BYTES_MAX:
+            self._is_paused = True
+            self._host.pause_lane()
 
     def _go_on(self) -> None:
         """The turn of what has been kept."""
@@ -278,16 +343,12 @@ class Lane:
             self._next(self._take_kept())
 
     def _take_kept(self) -> bytes:
-        kept, self._kept = self._kept, b""
+        kept = self._kept
+        self._set_kept(b"")
         self._resume()
         return kept
 
-    def _pause(self) -> None:
-        if self._host.transport is not None:
-            self._is_paused = True
-            self._host.transport.pause_reading()
-
     def _resume(self) -> None:
-        if self._is_paused and self._host.transport is not None:
+        if self._is_paused:
             self._is_paused = False
-            self._host.transport.resume_reading()
+            self._host.resume_lane()

@@ -160,11 +160,16 @@ class Receiver:
             return stored_response(0, decoded.rejected, decoded.errors, hint=decoded.hint)
         submission = Submission(decoded.chunks, digest, decoded.accepted, decoded.rejected)
         receipt = await self._storing.store(
-            submission, size=size, is_gone=lambda: request.transport is None
+            submission, size=size, is_gone=lambda: _is_gone(request)
         )
         return stored_response(
             receipt.accepted, receipt.rejected, decoded.errors, is_repeat=receipt.is_repeat
         )
+
+
+def _is_gone(request: web.Request) -> bool:
+    """Whether the client has hung up, or may have: one that only sends no more is not held."""
+    return request.transport is None or getattr(request.protocol, "has_ended", False)
 
 
 def digest_of_head(tenant: TenantId, kind: StreamKind, to: Addressee, *, is_strict: bool) -> Hash:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
+import struct
 
 import pytest
 
 from buffer.errors import Closed, LogFull, OutcomeUnknown
 from ingest.connection import ConnectionLimits
-from ingest.lane import GATHERED_BYTES_MAX, KEPT_BYTES_MAX, SERVED_BYTES_MAX
+from ingest.lane import GATHERED_BYTES_MAX, SERVED_BYTES_MAX
+from ingest.lane_kept import KEPT_BYTES_MAX
 from tests.ingest.serving import KEY, LINE, serving
 
 AUTH = b"Authorization: Bearer " + KEY.encode() + b"\r\n"
@@ -244,6 +248,8 @@ async def test_a_client_that_goes_before_its_answer_leaves_nothing_behind(server
     async with Client(server) as client:
         client.send(post(line(1)))
         await asyncio.wait_for(_appended(server, 1), 5)
+        sock = client.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
     async with asyncio.timeout(5):
         while any(one._lane.is_busy for one in server.app_connections()):
             await asyncio.sleep(0.01)
@@ -252,6 +258,88 @@ async def test_a_client_that_goes_before_its_answer_leaves_nothing_behind(server
     await asyncio.sleep(0)
     assert server.admission.statistics().inflight_bytes == 0
     assert len(server.buffer.submissions) == 1
+
+
+VERSION = b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [
+        ([1], 1),
+        ([VERSION], 1),
+        ([1, 1], 2),  # the second, a repeat, is aiohttp's
+        ([1, VERSION, 2, 3], 4),
+        ([VERSION, post(line(5), b"Connection: close\r\n")], 2),
+    ],
+)
+async def test_who_sends_no_more_gets_all_answers_and_then_the_end(
+    tmp_path, is_fast, sent, answers
+):
+    async with serving(tmp_path, fast_lane=is_fast) as server, Client(server) as client:
+        assert (await server.post(body=b"")).status == 200
+        client.send(b"".join(post(line(one)) if isinstance(one, int) else one for one in sent))
+        client.writer.write_eof()
+        async with asyncio.timeout(5):
+            said = await client.reader.read()
+        assert said.count(b"HTTP/1.1 200 OK") == said.count(b"HTTP/1.1 ") == answers
+        async with asyncio.timeout(5):
+            while len(server.app_connections()) > 1:  # that of `post` stays
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("sent", [b"", post(line(1))[:-5], post(line(1))[:40]])
+async def test_who_ends_in_the_middle_of_a_request_is_let_go(server, sent):
+    async with Client(server) as client:
+        client.send(sent)
+        client.writer.write_eof()
+        async with asyncio.timeout(2):
+            assert not await client.reader.read()
+    assert server.admission.statistics().inflight_bytes == 0
+
+
+async def test_while_answers_are_not_read_no_request_is_begun(server):
+    async with Client(server) as client:
+        client.send(post(line(0)))
+        assert (await client.answer())[0] == 200
+        (connection,) = [one for one in server.app_connections() if one._request_count == 0]
+        connection.pause_writing()  # as its transport does
+        await client.writer.drain()
+        connection.data_received(b"".join(post(line(number)) for number in range(1, 2_000)))
+        connection.data_received(post(line(2_000)))
+        await asyncio.sleep(0.7)  # longer than an idle connection stays
+        assert len(server.buffer.submissions) == 1
+        assert not connection.transport.is_reading()
+        connection.resume_writing()
+        for _ in range(2_000):
+            assert (await client.answer())[1]["accepted"] == 1
+        assert len(server.buffer.submissions) == 2_001
+        assert connection.transport.is_reading()
+        client.send(post(line(2_001)))
+        assert (await client.answer())[0] == 200
+
+
+async def test_what_all_clients_send_ahead_is_bounded_and_modest_ones_stay(server, monkeypatch):
+    monkeypatch.setattr("ingest.lane_kept.ALL_KEPT_BYTES_MAX", 100_000)
+    server.buffer.is_held = True
+    ahead = b"".join(post(line(number)) for number in range(200))
+    async with Client(server) as first, Client(server) as modest, Client(server) as hungry:
+        for number, client in enumerate((first, modest, hungry), 1):
+            rest = post(line(0)) if client is modest else ahead * 2
+            client.send(post(line(number + 1_000)) + rest)
+            if client is hungry:
+                async with asyncio.timeout(5):
+                    with contextlib.suppress(ConnectionError):
+                        assert not await client.reader.read()
+            else:
+                await asyncio.wait_for(_appended(server, number), 5)
+        assert server.count("answers_abandoned") == 1
+        server.buffer.is_held = False
+        server.buffer.commit()
+        for client in (modest, first):
+            assert (await client.answer())[1]["accepted"] == 1
+            assert (await client.answer())[1]["accepted"] == 1
 
 
 async def test_f18_many_clients_each_read_their_own_counts(server):
