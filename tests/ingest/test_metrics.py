@@ -66,7 +66,7 @@ def test_histograms_are_cumulative_and_labelled():
 
 def test_every_name_that_is_counted_is_in_a_typed_list_and_the_other_way_round():
     used = set()
-    pattern = re.compile(r'(?:count|gauge|observe)\(\s*"([a-z_]+)"')
+    pattern = re.compile(r'(?:count|gauge|observe|key_of)\(\s*"([a-z_]+)"')
     for package in ("buffer", "ingest"):
         for path in (ROOT / package).glob("*.py"):
             used |= set(pattern.findall(path.read_text()))
