@@ -9,6 +9,7 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from ingest.answers import Code, RequestRefused
 from ingest.body_decoding import ENCODINGS, BadEncoding, BodyDecoder, BodyTooLarge, UnknownEncoding
+from ingest.patience import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,12 +103,20 @@ class Body:
         content = self._content
         if content.is_eof():
             return content.read_nowait()  # all is here: no wait and no deadline
+        loop = asyncio.get_running_loop()
         if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().time() + self._seconds_max
+            self._deadline = loop.time() + self._seconds_max
         try:
-            async with asyncio.timeout_at(self._deadline) as timer:
-                with reservation.awaiting(lambda: _end(timer), buffered=self._buffered):
-                    return await self._next()
+            async with asyncio.timeout(None) as timer:
+                patience = Patience(
+                    loop, self._seconds_max, lambda: _end(timer), due=self._deadline
+                )
+                try:
+                    with reservation.awaiting(lambda: _end(timer), buffered=self._buffered):
+                        return await self._next()
+                finally:
+                    patience.cancel()
+                    self._deadline = patience.due
         except TimeoutError:
             raise too_slow(self._seconds_max, is_given_up=reservation.is_given_up) from None
 

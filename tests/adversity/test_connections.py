@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.adversity.bystander import head, undisturbed
+from tests.adversity.bystander import TIME_MS, head, undisturbed
 
 if TYPE_CHECKING:
     from loadtest.throwaway import Server
@@ -135,3 +137,27 @@ async def test_twenty_thousand_pipelined_requests_are_all_answered(server: Serve
                 end = data[-11:]
     writer.close()
     await writer.wait_closed()
+
+
+async def test_who_sent_all_in_time_is_answered_though_the_server_stood_still(
+    server: Server,
+) -> None:
+    """As when a machine is suspended: its deadlines of 2 and 3 s are over when it goes on."""
+    line = b'{"time":%d,"step":1,"data":{"a":1}}\n' % TIME_MS
+    create = b'{"runName":"r","projectName":"p"}'
+    requests = [
+        (head(server, b"Content-Length: %d\r\n\r\n" % len(body), path=path), body)
+        for path, body in ((b"/ingest/metrics", line * 20_000), (b"/api/runs/create", create))
+    ]
+    (worker,) = server.worker_pids()
+    cuts = [(whole + body, at) for whole, body in requests for at in (30, len(whole) + 5)]
+    connections = [(await opened(server, 1, sent[:at]))[0] for sent, at in cuts]
+    await asyncio.sleep(0.3)  # until it has read so much
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        for (_, writer), (sent, at) in zip(connections, cuts, strict=True):
+            writer.write(sent[at:])
+        await asyncio.sleep(3.5)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert await ends(connections, 20) == {"200": 4}
