@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from loadtest.beside import Beside
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from loadtest.throwaway import Server
 
 LOOK_SECONDS = 0.5
@@ -34,31 +33,13 @@ class Backlog:
         )
 
 
-class Looking:
+class Looking(Beside):
     """Counts the rows of ``mlop_metrics`` twice a second while it is entered."""
 
     def __init__(self, server: Server) -> None:
+        super().__init__("backlog")
         self._server = server
         self._seen: list[tuple[float, int]] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="backlog", daemon=True)
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._look()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Look once more."""
-        self._stop.set()
-        self._thread.join()
-        self._look()
 
     @property
     def delivered(self) -> int:
@@ -77,9 +58,15 @@ class Looking:
 
         return Backlog(round(behind(near), 2), round(behind(self._seen[-1]), 2))
 
-    def _run(self) -> None:
+    def _begin(self) -> None:
+        self._look()
+
+    def _work(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
             self._look()
+
+    def _end(self) -> None:
+        self._look()
 
     def _look(self) -> None:
         self._seen.append((time.monotonic(), self._server.count_rows("mlop_metrics")))

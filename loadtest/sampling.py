@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from loadtest import machine
+from loadtest.beside import Beside
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from loadtest.throwaway import Server
 
 SECONDS = 1.0
@@ -29,7 +27,7 @@ class Sample:
     log_mib: float
 
 
-class Sampling:
+class Sampling(Beside):
     """Samples while it is entered; nothing where the server is not ours.
 
     Attributes:
@@ -37,38 +35,25 @@ class Sampling:
     """
 
     def __init__(self, server: Server | None) -> None:
+        super().__init__("sampling")
         self.samples: list[Sample] = []
         self._server = server
-        self._stop = threading.Event()
         self._began = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
 
-    def __enter__(self) -> Self:
-        """Begin."""
+    def _begin(self) -> None:
         self._began = time.monotonic()
-        if self._server is not None:
-            self._take(self._server)
-            self._thread.start()
-        return self
+        self._take()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Take the last one."""
-        self._stop.set()
-        if self._server is not None:
-            self._thread.join()
-            self._take(self._server)
+    def _work(self) -> None:
+        while self._server is not None and not self._stop.wait(SECONDS):
+            self._take()
 
-    def _run(self) -> None:
-        assert self._server is not None
-        while not self._stop.wait(SECONDS):
-            self._take(self._server)
+    def _end(self) -> None:
+        self._take()
 
-    def _take(self, server: Server) -> None:
+    def _take(self) -> None:
+        if (server := self._server) is None:
+            return
         # A worker may end at any time, and be started again.
         with suppress(FileNotFoundError, ProcessLookupError, ValueError):
             workers = server.worker_pids()

@@ -7,18 +7,16 @@ ClickHouse ten times a second. A figure is therefore up to a tenth of a second t
 from __future__ import annotations
 
 import json
-import threading
 import time
 import urllib.request
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from loadtest.beside import Beside
 from loadtest.histogram import Histogram
 from loadtest.target import TargetUnusable
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from loadtest.target import Target
 
 MARKER_SECONDS = 0.3
@@ -26,8 +24,8 @@ LOOK_SECONDS = 0.1
 WAIT_SECONDS_MAX = 30.0
 
 
-class Visibility:
-    """Measures while it is entered; `seconds` holds what was found.
+class Visibility(Beside):
+    """Measures while it is entered; the last markers are waited for.
 
     Attributes:
         lags: milliseconds from acknowledgement to visibility.
@@ -35,31 +33,15 @@ class Visibility:
     """
 
     def __init__(self, target: Target, project: str, run: int) -> None:
+        super().__init__("visibility", end_seconds_max=WAIT_SECONDS_MAX + 60)
         self.lags = Histogram()
         self.lost = 0
         self._target = target
         self._project = f"{project}-markers"
         self._run = run
         self._waiting: list[tuple[int, float]] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._measure, name="visibility", daemon=True)
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Wait for the last markers."""
-        self._stop.set()
-        self._thread.join(WAIT_SECONDS_MAX + 60)
-
-    def _measure(self) -> None:
+    def _work(self) -> None:
         step, next_marker = 1, 0.0
         deadline = None
         while True:
