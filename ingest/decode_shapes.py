@@ -3,12 +3,12 @@
 Looking a line up costs one tuple and one dictionary access, instead of an encoding a name. What
 must not happen is that a run with ever-new names (a million of them) fills memory, or drives the
 useful entries out: so a set of keys is only kept when it is seen again, and what is known of those
-seen once is a bounded set of hashes.
+seen once is a bounded set of hashes. While the cache is full, what is known stays: to make room for
+each would leave nothing of key sets that come round in turn, as those of many runs do.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from ingest.decode_fields import NAME_BYTES_MAX
@@ -24,7 +24,10 @@ ENTRY_BYTES_MAX = BYTES_MAX // 16
 """Of one entry; a wider line is encoded each time, which costs its sender and no one else."""
 SEEN_ONCE_MAX = 16_384
 """Fewer than the entries there is room for: names that come round in turn, but too many to keep,
-are forgotten before they return, and so drive nothing out."""
+are forgotten before they return."""
+LEFT_OUT_MAX = 4_096
+"""Shapes that would have been kept, had there been room; then all is forgotten, and what is in use
+is soon known again: runs end, and their names with them."""
 
 PIECE_BYTES_MAX = 2**20
 """Names of one piece of a line: a wider line is cut, so that a piece always fits a frame."""
@@ -35,14 +38,15 @@ _BYTES_AN_ENTRY = 400
 
 
 class ShapeCache:
-    """Bounded in entries and bytes; the oldest entry makes room. One thread uses it."""
+    """Bounded in entries and bytes. One thread uses it."""
 
     def __init__(self, *, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
-        self._shapes: OrderedDict[tuple[str, ...], NameShape] = OrderedDict()
+        self._shapes: dict[tuple[str, ...], NameShape] = {}
         self._seen_once: set[int] = set()
         self._bytes = 0
+        self._left_out = 0
         self.find = self._shapes.get
         """The shape of keys that are known, else None. Names of a known shape are good."""
 
@@ -89,10 +93,14 @@ class ShapeCache:
         size = _size(names, shape)
         if size > min(ENTRY_BYTES_MAX, self._bytes_max):
             return
+        if self._bytes + size > self._bytes_max or len(self._shapes) >= self._entries_max:
+            self._left_out += 1
+            if self._left_out < LEFT_OUT_MAX:
+                return
+            self._shapes.clear()
+            self._bytes = self._left_out = 0
         self._shapes[names] = shape
         self._bytes += size
-        while self._bytes > self._bytes_max or len(self._shapes) > self._entries_max:
-            self._bytes -= _size(*self._shapes.popitem(last=False))
 
 
 def _size(names: tuple[str, ...], shape: NameShape) -> int:

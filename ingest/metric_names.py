@@ -38,7 +38,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("reaper_skips", _C, "cycles", "silent runs were not judged", ("reason",)),
     Metric("http_malformed", _C, "requests", "what was no HTTP request"),
     Metric("header_timeouts", _C, "connections", "connections that sent no whole request in time"),
-    Metric("answers_abandoned", _C, "connections", "connections ended: answers not read, or too much sent ahead"),
+    Metric(
+        "answers_abandoned",
+        _C,
+        "connections",
+        "connections ended: answers unread, or too much sent ahead",
+    ),
     Metric("connections_refused", _C, "connections", "connections above the limit"),
     Metric("connections", _G, "connections", "open connections"),
     Metric("inflight_bytes", _G, "bytes", "reserved for bodies under way"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.decode_shapes import SEEN_ONCE_MAX, ShapeCache
+from ingest.decode_shapes import LEFT_OUT_MAX, SEEN_ONCE_MAX, ShapeCache
 from schema.names import name_shape
 
 
@@ -16,13 +16,33 @@ def test_a_shape_is_kept_at_the_second_sight():
     assert {(shape.names, shape.count) for shape in (first, second, plain)} == {(plain.names, 2)}
 
 
-def test_the_oldest_entry_makes_room():
+def test_what_is_known_stays_while_the_cache_is_full_until_many_were_left_out():
     cache = ShapeCache(entries_max=3)
     for name in "abcd":
         for _ in range(2):
             cache.shape((name,))
-    assert len(cache) == 3
-    assert [cache.find((name,)) is not None for name in "abcd"] == [False, True, True, True]
+    assert [cache.find((name,)) is not None for name in "abcd"] == [True, True, True, False]
+    for number in range(LEFT_OUT_MAX - 2):
+        for _ in range(2):
+            cache.shape((f"n{number}",))
+    assert cache.find(("a",)) is not None
+    for _ in range(2):
+        cache.shape(("last",))
+    assert (len(cache), cache.find(("last",)) is not None, cache.find(("a",))) == (1, True, None)
+    for _ in range(2):
+        cache.shape(("a",))
+    assert cache.find(("a",)) is not None
+
+
+def test_key_sets_that_come_round_in_turn_are_known_as_far_as_there_is_room():
+    sets = [tuple(f"run{run}/weight{name}" for name in range(50)) for run in range(100)]
+    cache = ShapeCache(bytes_max=300_000)
+    for _ in range(3):
+        for names in sets:
+            cache.shape(names)
+    found = sum(cache.find(names) is not None for names in sets)
+    assert found == len(cache) > 50
+    assert 290_000 < cache.byte_count <= 300_000
 
 
 def test_bytes_are_bounded_and_fall_with_what_is_dropped():
