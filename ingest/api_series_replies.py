@@ -1,4 +1,4 @@
-"""The same of what is read: lists, series, statistics, console lines."""
+"""The JSON of what is read: runs in lists, series, statistics, console lines. See `api_replies`."""
 
 from __future__ import annotations
 
