@@ -1,6 +1,7 @@
 """What pages state as facts is so: numbers, settings and their defaults, routes, codes, files."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from ingest.routes import routes
 from ingest.settings import CONFIG_VARIABLE, Settings, variables_of
 from schema.migrations import LEDGER
 from tests.pages import PAGES, ROOT
+from tests.test_docs import COMMANDS
 
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 OUR_FOLDERS = r"(?:tests|ingest|buffer|schema|catalog|loadtest|deploy)"
@@ -59,6 +61,31 @@ def test_a_default_that_a_page_repeats_is_the_default(page):
         number = float((found["number"] or found["number2"]).replace(",", "")) * unit
         if number != Settings.model_fields[name].get_default():
             wrong.append(found[0])
+    assert not wrong
+
+
+def test_a_default_that_is_a_word_is_the_default():
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    for name, field in Settings.model_fields.items():
+        default = field.get_default()
+        if isinstance(default, str | bool | Path):
+            assert f"\n| `{name}` | {str(default).lower()} |" in text
+
+
+def test_a_default_that_help_tells_is_the_default():
+    told = {
+        param.name: found[1].removeprefix("./")
+        for param in COMMANDS["serve",].params
+        if (found := re.search(r"\[default: ([^\]]*)\]", getattr(param, "help", None) or ""))
+    }
+    wrong = {
+        name: text
+        for name, text in told.items()
+        if name in Settings.model_fields
+        and (default := Settings.model_fields[name].get_default()) is not None
+        and text not in {str(default), str(default).removesuffix(".0")}
+    }
+    assert len(told) > 8
     assert not wrong
 
 
