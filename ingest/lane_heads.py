@@ -37,13 +37,17 @@ if TYPE_CHECKING:
     from ingest.receiving import Hash
     from schema.ids import TenantId
 
-HEADS_MAX = 8_192
-"""Kept heads, the oldest of which makes room: one or a few for each run that is being logged, of
-about 1 KiB each with what they say."""
-BEAT_HEADS_MAX = 16_384
-"""Of heartbeats: about 700 B each."""
+HEADS_BYTES_MAX = 16 * 2**20
+"""Estimated, of kept heads, the oldest of which makes room: one or a few for each run that is being
+logged. 8,000 and more of those that the SDK sends; strangers' are among them until they are refused
+for their key, and theirs may be long."""
+BEAT_HEADS_BYTES_MAX = 16 * 2**20
+"""Of heartbeats."""
 HEAD_BYTES_MAX = 2_048
 """Of a head that is kept. A longer one is parsed each time."""
+_BYTES_A_HEAD = 800
+_BYTES_A_BYTE = 2
+"""Of a head: itself, and the texts that are taken of it."""
 HEADERS_MAX = 64
 HEADER_BYTES_MAX = 8_190
 
@@ -98,20 +102,47 @@ class Framed(NamedTuple):
     ingest: IngestHead | BeatHead | None
 
 
+class _Kept(dict[bytes, IngestHead | BeatHead]):
+    """Heads by their bytes less the digits of their length; bounded in estimated bytes."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__()
+        self.bytes = 0
+        self._bytes_max = bytes_max
+
+    def keep(self, key: bytes, head: IngestHead | BeatHead) -> None:
+        """Keep one that is not known."""
+        self[key] = head
+        self.bytes += _size(key)
+        while self.bytes > self._bytes_max:
+            oldest = next(iter(self))
+            del self[oldest]
+            self.bytes -= _size(oldest)
+
+
+def _size(key: bytes) -> int:
+    return _BYTES_A_HEAD + _BYTES_A_BYTE * len(key)
+
+
 class Heads:
     """The heads that one worker has seen lately."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._protocol = BaseProtocol(loop)
-        self._known: dict[bytes, IngestHead | BeatHead] = {}
-        self._beats: dict[bytes, IngestHead | BeatHead] = {}
+        self._known = _Kept(HEADS_BYTES_MAX)
+        self._beats = _Kept(BEAT_HEADS_BYTES_MAX)
         """Apart, since there is one for each run, and thousands only beat: they drive no head of
         ingest out."""
 
     def __len__(self) -> int:
         """Heads kept."""
         return len(self._known) + len(self._beats)
+
+    @property
+    def byte_count(self) -> int:
+        """Estimated bytes held."""
+        return self._known.bytes + self._beats.bytes
 
     def find(self, head: bytes) -> Framed | None:
         """What a head says; None where only aiohttp can tell where its request ends.
@@ -132,13 +163,7 @@ class Heads:
                 return None
             ingest = _ingest_head(message)
             if ingest is not None and len(head) <= HEAD_BYTES_MAX:
-                is_beat = isinstance(ingest, BeatHead)
-                kept, kept_max = (
-                    (self._beats, BEAT_HEADS_MAX) if is_beat else (self._known, HEADS_MAX)
-                )
-                kept[key] = ingest
-                if len(kept) > kept_max:
-                    del kept[next(iter(kept))]
+                (self._beats if isinstance(ingest, BeatHead) else self._known).keep(key, ingest)
         return Framed(int(number[1]), ingest)
 
     def _parse(self, head: bytes, *, length: str | None) -> RawRequestMessage | None:
