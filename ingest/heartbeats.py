@@ -268,6 +268,8 @@ class HeartbeatBoard:
             except CatalogFailure as error:
                 self._failed(error)
             else:
+                if self._is_away:
+                    log.info("heartbeats_back")
                 self._is_away = False
             await asyncio.sleep(CYCLE_SECONDS)
 

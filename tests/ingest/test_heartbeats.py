@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from catalog.errors import NotFound, Unavailable
 from catalog.heartbeats import RunState
@@ -241,3 +242,21 @@ async def test_the_end_of_a_worker_tells_the_catalogue_a_last_time(site):
     assert site.board.heard_ms(7, TENANT) == WALL_MS
     site.store.is_away = True
     await site.board.close()
+
+
+async def test_an_outage_is_told_when_it_begins_and_when_it_ends(site, monkeypatch):
+    monkeypatch.setattr(heartbeats, "CYCLE_SECONDS", 0)
+    site.board.learn(TENANT, 7, Status.RUNNING)
+    with capture_logs() as lines:
+        task = asyncio.create_task(site.board.run())
+        async with asyncio.timeout(5):
+            for is_away in (True, False):
+                site.store.is_away = is_away
+                while site.board.is_away is not is_away:
+                    site.now += heartbeats.CYCLE_SECONDS + 1
+                    await asyncio.sleep(0)
+                for _ in range(20):
+                    await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    assert [line["event"] for line in lines] == ["heartbeats_not_noted", "heartbeats_back"]
