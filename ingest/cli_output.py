@@ -66,6 +66,11 @@ def shown(value: Any) -> str:  # noqa: ANN401
     )
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: `1 row`, `2 rows`, `2 entries`."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def moment(epoch_ms: int | None) -> str | None:
     """A time as ISO 8601 in UTC."""
     if epoch_ms is None:

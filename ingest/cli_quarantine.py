@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli_options import AsJson, DataDir
-from ingest.cli_output import print_json, print_table
+from ingest.cli_output import counted, print_json, print_table
 
 if TYPE_CHECKING:
     from buffer.fs import FileSystem
@@ -48,7 +48,8 @@ def list_entries(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         ],
         numbers=[1, 2],
     )
-    print(f"{len(found)} entries, {sum(one['rows'] for one in found)} rows")
+    rows = sum(one["rows"] for one in found)
+    print(f"{counted(len(found), 'entry', 'entries')}, {counted(rows, 'row')}")
 
 
 @quarantine.command("show")

@@ -15,7 +15,7 @@ from ingest.cli_options import (
     DataDir,
     RetentionDays,
 )
-from ingest.cli_output import print_json, print_table
+from ingest.cli_output import counted, print_json, print_table
 
 
 def migrate(
@@ -144,7 +144,7 @@ def sql(
     elif answer.columns:
         numbers = [i for i, (_, kind) in enumerate(answer.columns) if _is_number(kind)]
         print_table([name for name, _ in answer.columns], answer.rows, numbers=numbers)
-        print(f"{len(answer.rows)} row{'' if len(answer.rows) == 1 else 's'}")
+        print(counted(len(answer.rows), "row"))
     elif write:  # what only reads, and has a FORMAT of its own, may have nothing to print
         print("done")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingest.cli_options import AsJson, DataDir
-from ingest.cli_output import print_json, print_table
+from ingest.cli_output import counted, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,9 +80,10 @@ def show_places(shard: Shard = None, data_dir: DataDir = None, as_json: AsJson =
     for one in found:
         held = f"held by pid {one['pid']}" if one["is_held"] else "held by nobody"
         print(
-            f"shard {one['shard']}, {held}: {one['segments']} segments, {one['bytes']} bytes, "
-            f"LSN {one['first_lsn']} to {one['end_lsn'] - 1}; quarantine {one['quarantine']} "
-            f"entries; {one['resend']} blocks asked to be sent again"
+            f"shard {one['shard']}, {held}: {counted(one['segments'], 'segment')}, "
+            f"{one['bytes']} bytes, {_lsns(one['first_lsn'], one['end_lsn'])}; "
+            f"quarantine {counted(one['quarantine'], 'entry', 'entries')}; "
+            f"{counted(one['resend'], 'block')} asked to be sent again"
         )
         if one["trouble"]:
             print(f"  {one['trouble']}")
@@ -177,9 +178,10 @@ def verify(shard: Shard = None, data_dir: DataDir = None, as_json: AsJson = Fals
                 frames += 1
                 rows += item.frame.chunks.row_count
     damage = [one for one in faults if not one["is_tail"]]
+    segments = sum(len(look.segments) for look in shards)
     result = {
         "shards": len(shards),
-        "segments": sum(len(look.segments) for look in shards),
+        "segments": segments,
         "bytes": total,
         "frames": frames,
         "rows": rows,
@@ -190,7 +192,8 @@ def verify(shard: Shard = None, data_dir: DataDir = None, as_json: AsJson = Fals
         print_json(result)
     else:
         print(
-            f"{result['shards']} shards, {result['segments']} segments, {total} bytes: "
+            f"{counted(len(shards), 'shard')}, {counted(segments, 'segment')}, "
+            f"{total} bytes: "
             f"{frames} frames with {rows} rows are whole, {len(damage)} places are damaged"
         )
         for one in faults:
@@ -345,6 +348,10 @@ def _pending(pending: dict[str, Any] | None) -> str:
     if pending is None:
         return "none"
     return f"LSN {pending['first']} to {pending['last']}, {pending['rows']} rows"
+
+
+def _lsns(first: int, end: int) -> str:
+    return f"LSN {first} to {end - 1}" if end > first else "no frames"
 
 
 def _fault(value: dict[str, Any]) -> str:
