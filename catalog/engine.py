@@ -245,6 +245,11 @@ def _translated() -> Iterator[None]:
         raise Unavailable(_UNREACHABLE) from error
     except (PoolTimeoutError, OSError, TimeoutError) as error:
         raise Unavailable(_UNREACHABLE) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "asyncpg":
+            raise
+        # What of the driver's SQLAlchemy has no word for: a connection lost within a call.
+        raise Interrupted(_UNREACHABLE, may_be_committed=True) from error
 
 
 def _prepare_file(path: Path) -> None:

@@ -6,10 +6,8 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING, NoReturn
 
-import asyncpg
-
 from catalog.addresses import parse_url
-from catalog.postgres import connect
+from catalog.postgres import DRIVER_ERRORS, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +42,7 @@ async def listen(url: str, changed: Callable[[], None]) -> NoReturn:
             except TimeoutError:
                 await connection.execute("SELECT 1", timeout=ANSWER_SECONDS_MAX)
         raise ConnectionError("Postgres has closed the connection")
-    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except DRIVER_ERRORS as error:
         raise OSError(f"notices of keys: {type(error).__name__}") from error
     finally:
         connection.terminate()
@@ -79,7 +77,7 @@ async def is_heard(listening_url: str, catalogue_url: str, seconds_max: float = 
             return True
         finally:
             teller.terminate()
-    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except DRIVER_ERRORS as error:
         raise OSError(f"notices of keys: {type(error).__name__}") from error
     finally:
         listener.terminate()

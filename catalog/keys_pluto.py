@@ -17,7 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from catalog.addresses import parse_url
 from catalog.errors import Unavailable
 from catalog.key_records import KeyRecord
-from catalog.postgres import engine
+from catalog.postgres import DRIVER_ERRORS, engine
 from catalog.scopes import SDK_SCOPES
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class PlutoKeys:
         try:
             async with self._engine.connect() as connection:
                 return list(await connection.execute(statement, values))
-        except (DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
+        except (*DRIVER_ERRORS, DBAPIError, PoolTimeoutError, OSError, TimeoutError) as error:
             raise Unavailable(f"the keys of Pluto cannot be read now ({_reason(error)})") from error
 
 

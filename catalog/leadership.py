@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -35,13 +36,14 @@ async def leading(url: URL, lock: int) -> AsyncIterator[bool]:
     if url.get_backend_name() == "sqlite":
         yield True
         return
-    from catalog.postgres import connect  # noqa: PLC0415 - its driver is for Postgres alone
+    # Its driver is for Postgres alone.
+    from catalog.postgres import DRIVER_ERRORS, connect  # noqa: PLC0415
 
-    try:
-        connection = await connect(url)
-    except OSError as error:
-        raise Unavailable("the catalogue's database cannot be used now; try again") from error
-    try:
-        yield bool(await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock))
-    finally:
-        connection.terminate()
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            connection = await connect(url)
+            stack.callback(connection.terminate)
+            is_leader = await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock)
+        except (*DRIVER_ERRORS, OSError, TimeoutError) as error:
+            raise Unavailable("the catalogue's database cannot be used now; try again") from error
+        yield bool(is_leader)

@@ -38,6 +38,9 @@ STATEMENT_SECONDS_MAX = 10.0
 IDLE_SECONDS_MAX = 20.0
 """A connection that was idle for longer is asked whether it lives."""
 
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What the driver raises besides OSError; the last where a connection is lost within a call."""
+
 _PRISMA_PARAMETERS = ("pgbouncer", "connection_limit", "pool_timeout", "schema")
 _RETURNED_AT = "charon_returned_at"
 
@@ -62,7 +65,7 @@ async def connect(
             statement_cache_size=0,  # so that they have no names
             server_settings=settings,
         )
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+    except (*DRIVER_ERRORS, ValueError) as error:
         raise OSError(f"no connection to Postgres: {error}") from error
 
 
