@@ -73,7 +73,15 @@ def test_every_option_that_a_page_names_is_one_of_some_command(page):
             "--ntasks",
         },  # of locust and srun
         "ingest-api.md": {"--data-binary"},  # of curl
-        "operations.md": {"--detach", "--wait", "--rm", "--no-deps"},  # of docker compose
+        "operations.md": {
+            "--detach",
+            "--wait",
+            "--rm",
+            "--no-deps",
+            "--system",
+            "--home-dir",
+            "--now",
+        },  # of others
         "reliability.md": {"--seed", "--mutation"},  # of python -m tests.simulation
     }.get(page.name, set())
     assert set(OPTION.findall(page.read_text())) - known - others == set()
