@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
 KEY_PLACE = "<a key>"
 
 
@@ -12,9 +17,13 @@ def banner(
     workers: int,
     clickhouse: str,
     key: str | None,
+    make_key: str = "charon keys create NAME",
     is_ingest_only: bool = False,
 ) -> str:
-    """The text, with the key when one was made: it is shown here and never again."""
+    """The text, with the key when one was made: it is shown here and never again.
+
+    Without one it names ``make_key``, which makes another.
+    """
     if is_ingest_only:
         lines = [f"export PLUTO_URL_INGEST={address}", "", "Keys and all else are Pluto's own."]
     else:
@@ -23,7 +32,7 @@ def banner(
             "",
             "The key is shown this once; only its hash is stored."
             if key
-            else "No key, or lost it? Make one: charon keys create NAME",
+            else f"No key, or lost it? Make one: {make_key}",
         ]
     return "\n".join(
         [
@@ -39,6 +48,19 @@ def banner(
             "",
         ]
     )
+
+
+def key_command(data_dir: Path | None) -> str:
+    """What makes a key, as it can be typed here: the program where the shell finds it.
+
+    Args:
+        data_dir: where the catalogue is, unless the command finds that by itself.
+    """
+    typed = Path(sys.argv[0])
+    is_found = typed.name != "charon" or shutil.which("charon") == str(typed.absolute())
+    program = "charon" if is_found else shlex.quote(str(typed))
+    place = "" if data_dir is None else f" --data-dir {shlex.quote(str(data_dir))}"
+    return f"{program} keys create NAME{place}"
 
 
 def export_lines(address: str, key: str) -> list[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ingest.banner import banner
+from ingest.banner import banner, key_command
 from ingest.data_dir import (
     NO_ROOM_ERRNOS,
     DataDirLock,
@@ -305,13 +305,16 @@ class Supervisor:
         )
 
     def _banner(self, key: str | None) -> str:
-        where = self._clickhouse.url
+        where, settings = self._clickhouse.url, self._settings
+        usual = type(settings).model_fields["data_dir"].default
+        is_told = settings.database_url is None and settings.data_dir != usual
         return banner(
             address=self._settings.address,
             data_dir=str(self._layout.root),
             workers=self._settings.workers,
             clickhouse=f"embedded, {where}" if self._settings.is_embedded else where,
             key=key,
+            make_key=key_command(settings.data_dir if is_told else None),
             is_ingest_only=self._settings.role == "ingest",
         )
 

@@ -118,7 +118,7 @@ def test_the_first_start_shows_the_key_once_and_the_lines_to_paste(server):
     second = server().wait_ready()
     until(lambda: second.text.count("Charon serves on") == 2, "the second start")
     assert second.text.count("first_key-123") == 1
-    assert "charon keys create" in second.text
+    assert f"charon keys create NAME --data-dir {second.data_dir}\n" in second.text
 
 
 def test_no_secret_is_in_arguments_environment_or_the_note(server):
