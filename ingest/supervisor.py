@@ -306,8 +306,8 @@ class Supervisor:
 
     def _banner(self, key: str | None) -> str:
         where, settings = self._clickhouse.url, self._settings
-        usual = type(settings).model_fields["data_dir"].default
-        is_told = settings.database_url is None and settings.data_dir != usual
+        usual = type(settings).model_fields["data_dir"].default.absolute()
+        is_told = settings.database_url is None and settings.data_dir.absolute() != usual
         return banner(
             address=self._settings.address,
             data_dir=str(self._layout.root),
