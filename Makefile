@@ -30,8 +30,9 @@ help:
 run: $(INSTALLED)
 	@exec $(BIN)/charon serve
 
+# Three at a time: many tests wait for processes of theirs rather than compute.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # A failing seed prints the command that shows it again. docs/reliability.md
 simulate: $(INSTALLED_DEV)

@@ -7,6 +7,7 @@ Arguments: a JSON object with `mode`, `notes` (a file) and what the mode needs. 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -145,4 +146,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # Whoever runs the tests in a shell's background hands down an interrupt that is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
