@@ -84,7 +84,7 @@ class Child:
             with contextlib.suppress(ConnectionError):  # it has ended; its exit status says more
                 await process.stdin.drain()
         except BaseException:
-            child.signal(signal.SIGKILL)
+            await _kill(process)
             raise
         return child
 
@@ -171,8 +171,7 @@ async def run_once(command: tuple[str, ...], config: Mapping[str, Any]) -> dict[
     try:
         output, _ = await process.communicate(json.dumps(config).encode() + b"\n")
     except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        await _kill(process)
         raise
     try:
         result = json.loads(output)
@@ -183,6 +182,15 @@ async def run_once(command: tuple[str, ...], config: Mapping[str, Any]) -> dict[
     if "error" in result:
         raise TaskFailed(str(result["error"]))
     return result
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill it, and see that nothing of it is left: open pipes complain when the loop is closed."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
+    await process.communicate()
 
 
 class Backoff:

@@ -72,7 +72,9 @@ def settings(proxy: Proxy) -> dict[str, str]:
 
 def is_refused_politely(ledger: Ledger) -> None:
     """A request is held for a while, then told when to come again."""
-    answer = ledger.post()
+    # A few may still find room: what a journal gives back, say.
+    answers = (ledger.post() for _ in range(20))
+    answer = next(answer for answer in answers if answer.status != 200)
     assert answer.status == 503, answer
     assert int(answer.headers["Retry-After"]) > 0
     assert 0.7 * HELD_SECONDS <= answer.seconds < 5 + HELD_SECONDS
