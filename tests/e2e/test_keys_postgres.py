@@ -227,6 +227,9 @@ def test_f39_postgres_stopped_under_load_fails_no_request_of_a_known_key(replica
 def test_last_use_is_kept_and_f42_no_secret_is_in_any_log(replicas):
     """Last in the file: it stops both servers, and reads what they logged in all tests."""
     for server in replicas.both:
+        # It may be run by itself: a use of its own, and a refusal.
+        assert post(server, server.key)[0] == 200
+        assert post(server, UNKNOWN)[0] != 200
         assert server.stop() == 0
         text = server.log_path.read_text()
         for secret in (PASSWORD, server.key, UNKNOWN, "Traceback"):
