@@ -12,7 +12,7 @@ class Diagnosis:
     """What was found, and what to do about it.
 
     Attributes:
-        subject: settings, disk, server, ClickHouse or catalogue.
+        subject: settings, Python, disk, server, ClickHouse or catalogue.
         state: ok, note, warning or error; an error means that the server cannot do its work.
         found: what was seen.
         advice: what to do; empty when there is nothing to do.

@@ -20,6 +20,7 @@ from ingest.diagnosis import ERROR, NOTE, OK, WARNING, Diagnosis
 from ingest.doctor_endpoints import examine_endpoints
 from ingest.doctor_pluto import examine_pluto
 from ingest.filesystems import kind_of, trouble_of
+from ingest.interpreter import COST, REMEDY, describe, is_optimised
 from ingest.settings import SettingsError, load_settings, unknown_variables
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ async def examine(load: Callable[[], Settings] = load_settings) -> AsyncIterator
         yield Diagnosis("settings", ERROR, str(error), "correct it; nothing else can be looked at")
         return
     yield Diagnosis("settings", OK, "can be used")
+    yield _python()
     for diagnosis in _disk(settings):
         yield diagnosis
     yield _server(settings)
@@ -62,6 +64,12 @@ async def examine(load: Callable[[], Settings] = load_settings) -> AsyncIterator
         yield await _catalogue(settings)
         if (url := notices_url(settings)) is not None:
             yield await _notices(settings, url)
+
+
+def _python() -> Diagnosis:
+    if is_optimised():
+        return Diagnosis("Python", OK, describe())
+    return Diagnosis("Python", NOTE, f"{describe()}: {COST}", REMEDY)
 
 
 def _disk(settings: Settings) -> Iterator[Diagnosis]:

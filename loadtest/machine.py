@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ingest import interpreter
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PACKAGES = ("charon", "uvloop", "aiohttp", "httptools", "orjson", "chdb-core", "locust")
 
@@ -20,7 +22,7 @@ def facts() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "kernel": platform.release(),
-        "python": platform.python_version(),
+        "python": interpreter.describe(),
         "load_average": round(os.getloadavg()[0], 2),
         "versions": {name: version for name in _PACKAGES if (version := _version(name))},
     }

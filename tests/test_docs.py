@@ -81,6 +81,8 @@ def test_every_option_that_a_page_names_is_one_of_some_command(page):
             "--system",
             "--home-dir",
             "--now",
+            "--enable-optimizations",
+            "--with-lto",
         },  # of others
         "reliability.md": {"--seed", "--mutation"},  # of python -m tests.simulation
     }.get(page.name, set())
