@@ -90,6 +90,8 @@ class Committer:
         self._failure: BufferFailure | None = None
         self._sync_seconds = 0.0
         self._began_at: float | None = None
+        self._last_began_at = 0.0
+        self._last_requests = 0
 
     def append(self, submission: Submission) -> asyncio.Future[None]:
         """Queues one request for the next group; the future ends when its outcome is known.
@@ -139,8 +141,11 @@ class Committer:
             raise LogFull(reason)
         self._queue.append(_Waiting(Entry(submission, self._clock.wall_ns(), size), settle))
         self._queue_bytes += size
-        if len(self._queue) == 1:
+        waiting = len(self._queue)
+        if waiting == 1:
             self._idle.clear()
+            self._wake.set()
+        elif waiting == self._options.group_requests_enough:
             self._wake.set()
 
     async def run(self) -> None:
@@ -160,7 +165,9 @@ class Committer:
                     self._wake.clear()
                     await self._wake.wait()
                     continue
-                await self._commit(self._next_group())
+                await self._gather()
+                if self._queue:  # `terminate` empties it
+                    await self._commit(self._next_group())
         except BaseException as error:
             if self._failure is None and not isinstance(error, asyncio.CancelledError):
                 self._failure = Broken(f"the committer ended: {error}")
@@ -201,6 +208,21 @@ class Committer:
             failure=None if self._failure is None else str(self._failure),
         )
 
+    async def _gather(self) -> None:
+        """After a group of several requests: let as many come together for the next one."""
+        options = self._options
+        if self._last_requests < 2:
+            return
+        left = self._last_began_at + options.group_spacing_seconds - self._clock.monotonic()
+        if left <= 0 or self._is_closed or len(self._queue) >= options.group_requests_enough:
+            return
+        self._wake.clear()
+        timer = asyncio.get_running_loop().call_later(left, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
     def _next_group(self) -> list[_Waiting]:
         """From the queue's head as many whole requests as fit one group; the first in any case."""
         group: list[_Waiting] = []
@@ -218,7 +240,8 @@ class Committer:
         return group
 
     async def _commit(self, group: list[_Waiting]) -> None:
-        self._began_at = self._clock.monotonic()
+        self._began_at = self._last_began_at = self._clock.monotonic()
+        self._last_requests = len(group)
         try:
             work = self._disk.submit(self._log.commit, [waiting.entry for waiting in group])
         except RuntimeError as error:  # its thread has been closed

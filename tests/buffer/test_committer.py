@@ -103,6 +103,61 @@ async def test_a_group_is_bounded_in_bytes() -> None:
         await asyncio.gather(*futures)
 
 
+async def test_after_a_shared_group_the_next_waits_until_enough_have_come() -> None:
+    options = replace(SMALL, group_spacing_seconds=3_600, group_requests_enough=4)
+    async with running(InlineDisk(), options=options) as run:
+        await asyncio.gather(*(run.committer.append(request(number)) for number in range(2)))
+        before = len(run.rig.fs.trace)
+        futures = [run.committer.append(request(number)) for number in range(2, 5)]
+        await asyncio.sleep(0.02)
+        assert not any(future.done() for future in futures)
+        futures.append(run.committer.append(request(5)))
+        await asyncio.gather(*futures)
+        assert [line.split()[0] for line in run.rig.fs.trace[before:]] == ["pwritev", "fdatasync"]
+        assert run.rig.numbers() == [0, 1, 2, 3, 4, 5]
+
+
+async def test_after_a_shared_group_a_request_waits_no_longer_than_the_spacing() -> None:
+    options = replace(SMALL, group_spacing_seconds=0.001)
+    async with running(InlineDisk(), options=options) as run:
+        await asyncio.gather(*(run.committer.append(request(number)) for number in range(2)))
+        await run.committer.append(request(2))
+        assert run.rig.numbers() == [0, 1, 2]
+
+
+async def test_requests_that_come_alone_never_wait_for_others() -> None:
+    options = replace(SMALL, group_spacing_seconds=3_600)
+    async with running(InlineDisk(), options=options) as run:
+        for number in range(5):
+            await run.committer.append(request(number))
+        assert run.rig.numbers() == [0, 1, 2, 3, 4]
+
+
+async def test_what_gathers_when_the_committer_is_closed_is_committed_at_once() -> None:
+    options = replace(SMALL, group_spacing_seconds=3_600)
+    async with running(InlineDisk(), options=options) as run:
+        await asyncio.gather(*(run.committer.append(request(number)) for number in range(2)))
+        waiting = run.committer.append(request(2))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        await run.committer.close()
+        await waiting
+        assert run.rig.numbers() == [0, 1, 2]
+
+
+async def test_what_gathers_when_the_committer_is_terminated_is_refused() -> None:
+    options = replace(SMALL, group_spacing_seconds=3_600)
+    async with running(InlineDisk(), options=options) as run:
+        await asyncio.gather(*(run.committer.append(request(number)) for number in range(2)))
+        waiting = run.committer.append(request(2))
+        await asyncio.sleep(0.01)
+        run.committer.terminate()
+        with pytest.raises(Closed):
+            await waiting
+        await asyncio.wait([run.task])
+        assert run.rig.numbers() == [0, 1]
+
+
 async def test_the_queue_is_bounded_in_bytes() -> None:
     size = framed_bytes(request(0))
     options = replace(SMALL, queue_bytes_max=3 * size)
