@@ -60,19 +60,23 @@ def parse_block(block: Block) -> list[dict[str, Any]] | None:
 
 
 def parse_whole(body: bytes) -> Sequence[Any] | None:
-    """As `parse_block`, for a body that is all there: a value a line, or None.
+    """Values of a body that is all there, one a line and at least one; None where a line has none.
 
-    A body of one line, which is the SDK's usual one, is parsed as it is. Whether its value is an
-    object is the caller's to see.
+    What a value is, is the caller's to see. For lines of some metrics a call each takes no longer
+    than to join them, and nothing need be proved of where the newlines are.
     """
     end = body.find(b"\n")
-    if end < 0 or end == len(body) - 1:
-        try:
+    try:
+        if end < 0 or end == len(body) - 1:  # one line, the SDK's usual body
             return (_parse(orjson.loads, body),)
-        except orjson.JSONDecodeError:
-            return None
-    # readlines() looks for newlines with memchr: a third of the time that split() takes.
-    return parse_block(Block(1, BytesIO(body).readlines()))
+        return _parse(_loads_each, body)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _loads_each(body: bytes) -> list[Any]:
+    # An iteration looks for newlines with memchr: a third of the time that split() takes.
+    return list(map(orjson.loads, BytesIO(body)))
 
 
 def parse_lines(block: Block, refusals: Refusals) -> Iterator[tuple[int, Any]]:

@@ -9,6 +9,7 @@ take, it comes to the same payload, byte for byte (a property test).
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ingest.decode_json import parse_whole
@@ -31,8 +32,7 @@ _Lines: TypeAlias = "tuple[Sequence[int], Sequence[float], Sequence[NameShape], 
 
 _NUMBERS = frozenset({int, float})
 _are_numbers = _NUMBERS.issuperset
-_are_integers = frozenset({int}).issuperset
-_are_three = frozenset({3}).issuperset
+_INTEGERS, _THREE = {int}, {3}
 
 
 def quick_metrics(
@@ -93,19 +93,21 @@ def _lines(values: Sequence[Any], until_ms: int, shapes: ShapeCache) -> _Lines |
     datas = [value["data"] for value in values]
     times = [value["time"] for value in values]
     steps = [value["step"] for value in values]
-    points = [point for data in datas for point in data.values()]
+    points = list(chain.from_iterable(map(dict.values, datas)))
     if (
-        not _are_three(map(len, values))
-        or not _are_integers(map(type, times))
+        set(map(len, values)) != _THREE
+        or set(map(type, times)) != _INTEGERS
         or not TIME_MS_MIN <= min(times) <= max(times) <= until_ms
-        or not _are_numbers(map(type, steps))
+        or not set(map(type, steps)) <= _NUMBERS
         or not -STEP_ABS_MAX <= min(steps) <= max(steps) <= STEP_ABS_MAX
-        or not _are_numbers(map(type, points))
+        or not set(map(type, points)) <= _NUMBERS
     ):
         return None
+    known = list(filter(None, map(shapes.find, map(tuple, datas))))
+    if len(known) == len(datas):
+        return times, steps, known, points
     found = []
-    for data in datas:
-        names = (*data,)
+    for names in map(tuple, datas):
         shape = shapes.find(names) or shapes.new_shape(names)
         if shape is None:
             return None

@@ -7,7 +7,7 @@ is packed straight from the lists, at a third of the cost.
 from __future__ import annotations
 
 import struct
-from array import array
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from schema.columns import PAYLOAD_FORMAT, Chunks, Encoding
@@ -15,7 +15,7 @@ from schema.rows import MetricsRows
 from schema.streams import StreamKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from schema.ids import RunId, TenantId
     from schema.names import NameShape
@@ -60,7 +60,7 @@ def chunks_of_lines(
         payload = b"%b%b%b" % (
             _ONE_LINE.get(shape) or _start_of_line(shape),
             _LINE.pack(_RUNS, 8, times[0], _RUNS, 8, steps[0] + 0.0, _PLAIN, 8 * shape.count),
-            array("d", values).tobytes(),
+            _packed("d", values),
         )
         return Chunks(StreamKind.METRICS, tenant, project, run_id, shape.count, payload)
     if lines != 1 and shapes.count(shape) != lines:
@@ -69,8 +69,7 @@ def chunks_of_lines(
     if len(values) != names * lines:
         raise ValueError(f"{len(values)} values for {lines} lines of {names} names")
     pack = _HEAD.pack
-    packed = array("d", values).tobytes()
-    stepped = array("d", [step + 0.0 for step in steps]).tobytes()
+    packed = _packed("d", values)
     fixed = 8 * lines
     if names == 1:
         per_line, counts, head = _PLAIN, b"", pack(PAYLOAD_FORMAT, 0)
@@ -84,14 +83,24 @@ def chunks_of_lines(
             _GROUPS,
             _repeated(shape.names, lines),
             pack(per_line, fixed),
-            array("q", times).tobytes(),
+            _packed("q", times),
             pack(per_line, fixed),
-            stepped,
+            _packed("d", [step + 0.0 for step in steps]),
             pack(_PLAIN, len(packed)),
             packed,
         )
     )
     return Chunks(StreamKind.METRICS, tenant, project, run_id, len(values), payload)
+
+
+def _packed(code: str, numbers: Sequence[float]) -> bytes:
+    """Numbers of eight bytes, in a third of the time that an array of them takes."""
+    return _packer(code, len(numbers))(*numbers)
+
+
+@lru_cache(maxsize=1_024)
+def _packer(code: str, count: int) -> Callable[..., bytes]:
+    return struct.Struct(f"{count}{code}").pack
 
 
 def _start_of_line(shape: NameShape) -> bytes:
