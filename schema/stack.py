@@ -7,7 +7,8 @@ nothing, and a `Chunks` is made of one when somebody looks at it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
 
 from schema.columns import Chunks
 
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
     from schema.streams import StreamKind
 
 
-class Owner(NamedTuple):
-    """Whose rows a frame has."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Owner:
+    """Whose rows a frame has.
+
+    Compared and hashed by identity: it is a key, many times a frame.
+    """
 
     tenant: TenantId
     project: str
@@ -65,6 +70,6 @@ class ChunkStack(Sequence[Chunks]):
     def __getitem__(self, index: int | slice) -> Chunks | list[Chunks]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        tenant, project, run_id = self.owners[index]
+        owner = self.owners[index]
         rows, payload = self.row_counts[index], self.payloads[index]
-        return Chunks(self.kind, tenant, project, run_id, rows, payload)
+        return Chunks(self.kind, owner.tenant, owner.project, owner.run_id, rows, payload)

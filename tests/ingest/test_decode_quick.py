@@ -41,6 +41,8 @@ def quick(body: bytes, shapes: ShapeCache):
 @example([line({"a": 1, "b": 2}), line({"b": 1})], "\n")
 @example([line({"a": True})], "\n")
 @example([line({"a": 1}) + line({"a": 1})], "\n")
+@example([line({"a": 1})[:-1], ',"b":1},' + line({"a": 1})], "\n")
+@example([line({"a": 1}), "", " " + line({"a": 1})], "\n")
 def test_the_quick_way_gives_the_same_payload_or_gives_way(found, end):
     body = "".join(one + end for one in found).encode(errors="surrogatepass")
     shapes = ShapeCache()
