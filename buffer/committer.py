@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
@@ -31,15 +31,13 @@ if TYPE_CHECKING:
 
     Settle = Callable[[BufferFailure | None], None]
 
+_Waiting: TypeAlias = "tuple[Entry, Settle]"
+"""A request and who is told: a plain tuple, since one is made a request."""
+
 _log = structlog.get_logger()
 
 SYNC_SLOW_SECONDS = 1.0
 """A warning before it is an outage: a healthy disk takes about a thousandth of this."""
-
-
-class _Waiting(NamedTuple):
-    entry: Entry
-    settle: Settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ class Committer:
         if (reason := self._room.refusal(size)) is not None:
             self._metrics.count("log_requests_refused", reason="room")
             raise LogFull(reason)
-        self._queue.append(_Waiting(Entry(submission, self._clock.wall_ns(), size), settle))
+        self._queue.append((Entry(submission, self._clock.wall_ns(), size), settle))
         self._queue_bytes += size
         waiting = len(self._queue)
         if waiting == 1:
@@ -228,7 +226,7 @@ class Committer:
         group: list[_Waiting] = []
         size = frames = 0
         while self._queue:
-            entry = self._queue[0].entry
+            entry, _ = self._queue[0]
             size += entry.frame_bytes
             frames += len(entry.submission.chunks)
             if group and (
@@ -243,7 +241,7 @@ class Committer:
         self._began_at = self._last_began_at = self._clock.monotonic()
         self._last_requests = len(group)
         try:
-            work = self._disk.submit(self._log.commit, [waiting.entry for waiting in group])
+            work = self._disk.submit(self._log.commit, [entry for entry, _ in group])
         except RuntimeError as error:  # its thread has been closed
             self._failure = Broken(f"the log's disk takes no more work: {error}")
             for waiting in group:
@@ -278,7 +276,7 @@ class Committer:
                 _settle(waiting, None)
                 continue
             if isinstance(failure, LogFull):
-                self._room.note_no_room(waiting.entry.frame_bytes, str(failure))
+                self._room.note_no_room(waiting[0].frame_bytes, str(failure))
             _fail(waiting, failure)
         self._count(group, outcome)
 
@@ -310,7 +308,7 @@ class Committer:
 def _settle(waiting: _Waiting, failure: BufferFailure | None) -> None:
     """Tells one request; what goes wrong in its answer is not its neighbours' concern."""
     try:
-        waiting.settle(failure)
+        waiting[1](failure)
     except Exception:  # noqa: BLE001 - logged with its trace; the group has others to tell
         _log.exception("settling_failed")  # a defect of the callback's owner
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 _MAY_BE_NOTHING = ("disk_free_bytes_min", "group_spacing_seconds")
 
 
@@ -23,9 +22,9 @@ class BufferOptions:
     group_frames_max: int = 1_024
     group_spacing_seconds: float = 0.003
     group_requests_enough: int = 32
-    """After a group of several requests the next begins so long after it began, or when so many wait.
-    A sync costs the same for one request as for thirty: on a disk that is quick, requests would
-    else be synced by ones and twos, and take twice the CPU. Alone, a request never waits."""
+    """After a group of several requests the next begins so long after it began, or when so many
+    wait. A sync costs the same for one request as for thirty: on a disk that is quick, requests
+    would else be synced by ones and twos, and take twice the CPU. Alone, a request never waits."""
     queue_bytes_max: int = 64 * 2**20
     """Frames waiting for the committer; past it `append` raises `LogFull`."""
     log_bytes_max: int = 16 * 2**30

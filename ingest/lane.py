@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ingest.admission import Reservation
-    from ingest.lane_heads import BeatHead, Framed, Heads, IngestHead
+    from ingest.lane_heads import BeatHead, Heads, IngestHead, Like
     from ingest.lane_kept import KeptAhead
     from ingest.lane_receiving import LaneReceiver
 
@@ -94,7 +94,8 @@ class Lane:
 
     __slots__ = (
         *("_ahead", "_body_at", "_gathered", "_head", "_heads", "_host", "_is_paused", "_kept"),
-        *("_loop", "_missing", "_receiver", "_request", "_reservation", "_state", "_timer"),
+        *("_like", "_loop", "_missing", "_receiver", "_request", "_reservation", "_state"),
+        "_timer",
     )
 
     def __init__(
@@ -113,6 +114,8 @@ class Lane:
         self._state = State.HEAD
         self._kept = b""
         self._is_paused = False
+        self._like: Like | None = None
+        """The last head that was served, at most 2 KiB: the next one is nearly always like it."""
         self._request = b""
         self._head: IngestHead | BeatHead | None = None
         self._body_at = 0
@@ -203,31 +206,41 @@ class Lane:
         if self._host.writing_paused:
             self._keep(data)
             return
-        body_at = data.find(_END) + len(_END)
-        if body_at < len(_END) or self._receiver.is_draining():
+        if self._receiver.is_draining():
             self._give(data)
             return
-        found = self._heads.find(data[:body_at])
-        if found is None:
-            self._give(data)
-            return
-        self._set_kept(data[body_at + found.length :])
+        like = self._like
+        measured = None if like is None else like.measure(data)
+        if like is not None and measured is not None:
+            body_at, length = measured
+            head: IngestHead | BeatHead | None = like.ingest
+        else:
+            body_at = data.find(_END) + len(_END)
+            found = None if body_at < len(_END) else self._heads.find(data[:body_at])
+            if found is None:
+                self._give(data)
+                return
+            length, head, self._like = found
+        end = body_at + length
+        if self._kept or len(data) > end:
+            self._set_kept(data[end:])
         if self._state is not State.ENDED:
-            self._begin(data, body_at, found)
+            self._begin(data, body_at, length, head)
 
-    def _begin(self, data: bytes, body_at: int, found: Framed) -> None:
+    def _begin(
+        self, data: bytes, body_at: int, length: int, head: IngestHead | BeatHead | None
+    ) -> None:
         """The request's end is known, and what lies behind it is kept."""
-        end = body_at + found.length
+        end = body_at + length
         is_whole = len(data) >= end
-        bytes_max = SERVED_BYTES_MAX if is_whole else GATHERED_BYTES_MAX
-        if found.ingest is None or found.length > bytes_max:
+        if head is None or length > (SERVED_BYTES_MAX if is_whole else GATHERED_BYTES_MAX):
             self._missing = max(end - len(data), 0)
             self._lend(data[:end])
             return
         self._host.request_begins()
-        self._head, self._body_at = found.ingest, body_at
+        self._head, self._body_at = head, body_at
         if not is_whole:
-            self._await_body(data, found.length)
+            self._await_body(data, length)
         elif self._serve(data[:end] if self._kept else data) and self._kept:
             # Answered at once: one such request a turn, for many may have come together.
             self._loop.call_soon(self._go_on)

@@ -59,7 +59,11 @@ PATHS = {
 
 BEAT_PATH = "/api/runs/trigger"
 
-_LENGTH = re.compile(rb"\r\nContent-Length: ?(0|[1-9][0-9]{0,9})\r\n", re.IGNORECASE)
+_DIGITS_MAX = 10
+_ZERO = ord("0")
+_LENGTH = re.compile(
+    rb"\r\nContent-Length: ?(0|[1-9][0-9]{0,%d})\r\n" % (_DIGITS_MAX - 1), re.IGNORECASE
+)
 _FOLDED = re.compile(rb"\n[ \t]")
 _UNFRAMED = frozenset({"transfer-encoding", "expect", "upgrade", "http2-settings"})
 _NOT_PLAIN = ("Content-Encoding", KEY_HEADER)
@@ -96,10 +100,41 @@ class Framed(NamedTuple):
 
     Attributes:
         ingest: for the fast lane; None: for aiohttp.
+        like: for requests of the same connection whose head differs in the length alone.
     """
 
     length: int
     ingest: IngestHead | BeatHead | None
+    like: Like | None = None
+
+
+class Like(NamedTuple):
+    """The bytes of a kept head before and behind the digits of its length."""
+
+    start: bytes
+    rest: bytes
+    ingest: IngestHead | BeatHead
+
+    def measure(self, data: bytes) -> tuple[int, int] | None:
+        """Where the body begins, and its length, of a request that begins so; None: another head.
+
+        What `Heads.find` says, at a third of its 3 us: a connection sends the same head again and
+        again. The bytes around the number are those of the kept head, and so is its first
+        Content-Length.
+        """
+        start, rest = self.start, self.rest
+        at = len(start)
+        end = data.find(b"\r", at, at + _DIGITS_MAX + 1)
+        digits = data[at:end]
+        if (
+            end < 0
+            or not digits.isdigit()
+            or (digits[0] == _ZERO and end != at + 1)
+            or not data.startswith(start)
+            or not data.startswith(rest, end)
+        ):
+            return None
+        return end + len(rest), int(digits)
 
 
 class _Kept(dict[bytes, IngestHead | BeatHead]):
@@ -164,7 +199,10 @@ class Heads:
             ingest = _ingest_head(message)
             if ingest is not None and len(head) <= HEAD_BYTES_MAX:
                 (self._beats if isinstance(ingest, BeatHead) else self._known).keep(key, ingest)
-        return Framed(int(number[1]), ingest)
+        like = None
+        if ingest is not None and len(head) <= HEAD_BYTES_MAX:
+            like = Like(head[:start], head[end:], ingest)
+        return Framed(int(number[1]), ingest, like)
 
     def _parse(self, head: bytes, *, length: str | None) -> RawRequestMessage | None:
         """The message of a head that is framed simply: this length, and nothing else about it."""

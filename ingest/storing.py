@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from buffer.frame import Receipt, Submission
-    from buffer.writeahead import WriteAheadBuffer
+    from buffer.writeahead import Settled, WriteAheadBuffer
     from ingest.admission import Admission
 
 HOLD_SECONDS_STEP = 1.0
@@ -50,6 +50,10 @@ class Storing:
         self._room_seconds_max = room_seconds_max
         self._is_stopping = is_stopping
         self._jitter = jitter
+        self.is_known: Callable[[bytes], bool] = buffer.is_known
+        """Whether `former` has, or waits for, an answer to a request with this digest."""
+        self.append_then: Callable[[Submission, Settled], None] = buffer.append_then
+        """Append without waiting, and without being held for room; see the buffer's."""
 
     async def former(self, digest: bytes) -> Receipt | None:
         """The receipt of an earlier request with this digest; waits for one that is under way.
@@ -63,24 +67,6 @@ class Storing:
             except BufferFailure:
                 return None
         return found
-
-    def is_known(self, digest: bytes) -> bool:
-        """Whether `former` has, or waits for, an answer to a request with this digest."""
-        return self._buffer.is_known(digest)
-
-    def append_then(
-        self, submission: Submission, settled: Callable[[BufferFailure | None], None]
-    ) -> None:
-        """Append without waiting, and without being held for room.
-
-        Args:
-            submission: of a request that is not known.
-            settled: called once with the outcome; None: the rows are durable.
-
-        Raises:
-            BufferFailure: as the buffer says; nothing is stored.
-        """
-        self._buffer.append_then(submission, settled)
 
     async def store(
         self, submission: Submission, *, size: int, is_gone: Callable[[], bool]

@@ -126,6 +126,8 @@ def test_ever_new_runs_do_not_fill_memory(name_bytes):
     owners = Owners()
     names = b"a" + b"p" * (name_bytes - 1)
     for run in range(10_000):
-        assert owners[run, 1, names] == ("a", "p" * (name_bytes - 1), run)
+        owner = owners[run, 1, names]
+        whose = (owner.tenant, owner.project, owner.run_id)
+        assert whose == ("a", "p" * (name_bytes - 1), run)
         assert owners.bytes <= OWNERS_BYTES_MAX
     assert 0 < len(owners) < 10_000
