@@ -15,6 +15,8 @@ import aiohttp
 import psutil
 import pytest
 
+from ingest.embedded_config import MERGE_FACTOR
+
 
 @pytest.fixture
 def start(starter):
@@ -171,6 +173,15 @@ async def test_it_is_small_after_a_start(start, tmp_path):
     assert memory.rss - memory.shared < 200 * 2**20
     assert memory.rss < 700 * 2**20
     assert process.num_threads() < 60
+
+
+async def test_it_merges_many_parts_at_once_unless_a_table_says_otherwise(start, tmp_path):
+    engine = start(tmp_path / "clickhouse")
+    async with aiohttp.ClientSession() as session:
+        sql = "SELECT value FROM system.merge_tree_settings WHERE name = 'merge_selector_base'"
+        assert await ask(session, engine, sql) == f"{MERGE_FACTOR}\n"
+        await ask(session, engine, f"{TABLE}, merge_selector_base = 5")
+        await ask(session, engine, "ALTER TABLE kept MODIFY SETTING merge_selector_base = 8")
 
 
 async def test_no_secret_is_in_arguments_or_environment(start, tmp_path):
