@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import aiohttp
 import psutil
 import pytest
 
 from ingest.embedded import NICE
-from ingest.embedded_config import MERGE_FACTOR
+from ingest.embedded_config import MERGE_FACTOR, MERGE_NICE
 
 
 @pytest.fixture
@@ -177,17 +176,16 @@ async def test_it_is_small_after_a_start(start, tmp_path):
     assert process.num_threads() < 60
 
 
-async def test_it_gives_way_to_the_workers_merges_included(start, tmp_path):
+async def test_it_gives_way_to_the_workers_and_merges_to_inserts(start, tmp_path):
     engine = start(tmp_path / "clickhouse")
     wanted = min(19, os.nice(0) + NICE)
     assert psutil.Process(engine.pid).nice() == wanted
     async with aiohttp.ClientSession() as session:
-        await ask(session, engine, TABLE)  # the threads that merge are made with a first table
-    found = {}
-    for task in Path(f"/proc/{engine.pid}/task").iterdir():
-        name = (task / "comm").read_text().strip()
-        found.setdefault(name, set()).add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
-    assert found["MergeMutate"] == {wanted}
+        sql = (
+            "SELECT value FROM system.server_settings "
+            "WHERE name = 'os_threads_nice_value_merge_mutate'"
+        )
+        assert await ask(session, engine, sql) == f"{MERGE_NICE}\n"
 
 
 async def test_it_merges_many_parts_at_once_unless_a_table_says_otherwise(start, tmp_path):
