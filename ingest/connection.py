@@ -123,6 +123,10 @@ class Connection(web.RequestHandler):
             self._unread_deadline.cancel()
         if self._lane is not None:
             self._lane.lost()
+        if self._messages and self._current_request is None and self._task_handler is not None:
+            # A request of which no handler has begun: aiohttp would begin it without a connection,
+            # and log the TypeError that this brings.
+            self._task_handler.cancel()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:

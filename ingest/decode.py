@@ -43,7 +43,7 @@ class Decoded(NamedTuple):
         accepted: rows in `chunks`.
         rejected: refusals: values, names, or whole lines.
         errors: the first 20 refusals, in the order of their lines.
-        unknown_fields: fields that were ignored, over all lines.
+        unknown_fields: fields that were ignored, over all lines that were not refused.
         future_rows: accepted rows whose time is more than a day ahead.
         hint: what seems wrong, when nothing was accepted.
         refused_lines: how the line of each of `errors` starts, as it came.

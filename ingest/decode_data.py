@@ -29,13 +29,13 @@ class DataDecoder(RowDecoder[DataRows]):
         for line, value in lines:
             try:
                 row = row_object(value)
-                tally.note_fields(row, _FIELDS)
                 time_ms, step = row_time(row), row_step(row)
                 if type(row.get("data")) is dict and "dataType" not in row:
                     tally.misplaced = "/ingest/metrics"
                 data = row_text(row, "data")
                 data_type = row_name(row, "dataType")
                 log_name = row_name(row, "logName")
+                tally.note_fields(row, _FIELDS)
             except Refused as refused:
                 tally.refusals.add_refused(line, refused)
                 continue

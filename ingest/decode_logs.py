@@ -29,13 +29,13 @@ class LogsDecoder(RowDecoder[LogsRows]):
         for line, value in lines:
             try:
                 row = row_object(value)
-                tally.note_fields(row, _FIELDS)
                 time_ms = row_time(row)
                 if "message" not in row and type(row.get("data")) is dict:
                     tally.misplaced = "/ingest/metrics"
                 message = row_text(row, "message")
                 line_number = row_uint64(row, "lineNumber")
                 log_type = row_name(row, "logType")
+                tally.note_fields(row, _FIELDS)
             except Refused as refused:
                 tally.refusals.add_refused(line, refused)
                 continue

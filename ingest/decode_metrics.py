@@ -93,9 +93,9 @@ class MetricsDecoder(RowDecoder[MetricsRows]):
         tally = self._tally
         try:
             row = row_object(value)
-            tally.note_fields(row, _FIELDS)
             time_ms, step = row_time(row), row_step(row)
             data = _data_of(row, tally)
+            tally.note_fields(row, _FIELDS)
         except Refused as refused:
             tally.refusals.add_refused(line, refused)
             return

@@ -34,7 +34,10 @@ class Tally:
     misplaced: str | None = None
 
     def note_fields(self, row: dict[str, Any], known: frozenset[str]) -> None:
-        """Count the fields that the stream does not know; they are ignored."""
+        """Count the fields of a row that the stream does not know; they are ignored.
+
+        Not those of a line that is refused: it may never have been parsed.
+        """
         self.unknown_fields += sum([name not in known for name in row])
 
     def note_time(self, time_ms: int, row_count: int) -> None:

@@ -248,12 +248,14 @@ class Proxy:
             writer.transport.abort()
 
     async def _end_tasks(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        # A connection taken just now has a transport and no task yet; the loop must see it end,
-        # or its socket is reported in whatever test runs when it is collected.
+        # A connection taken just now has a transport and no task yet; the loop must see it end, or
+        # its socket is reported in whatever test runs when it is collected.
         await asyncio.sleep(0.05)
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.sleep(0.05)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from schema.streams import StreamKind
 from tests.fuzz import targets
 
 TOKENS = [
@@ -64,6 +65,7 @@ def test_the_decoder_agrees_with_itself(body, cuts, kind):
     targets.decoder_agrees_with_itself(body, cuts, kind)
 
 
+@example(b"{}\n" * 1_024 + b'{"step": null}\n', [1], StreamKind.LOGS)
 @settings(max_examples=20, deadline=None)
 @given(CROWDS, st.lists(st.integers(0, 9_000), max_size=3), st.sampled_from(targets.KINDS))
 def test_crowds_of_short_lines_come_to_the_same_by_every_way(body, cuts, kind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 
 import pytest
@@ -134,3 +135,24 @@ async def test_two_requests_in_one_segment_are_both_answered(server):
     one %= (len(body), body)
     text = await server.raw(one + one)
     assert text.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_a_request_whose_client_is_gone_before_it_begins_is_no_error_of_ours(server):
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    async with asyncio.timeout(5):
+        while not (known := server.app_connections()):
+            await asyncio.sleep(0.01)
+    (connection,) = known
+    task = connection._task_handler
+    # What a loop may do in one turn: a whole request is there, and then the reset that follows it.
+    connection.data_received(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+    connection.connection_lost(ConnectionResetError())
+    await asyncio.wait([task], timeout=5)
+    assert task.cancelled() or task.exception() is None
+    del task, connection, known
+    gc.collect()
+    await asyncio.sleep(0)
+    assert told == []
+    writer.close()
