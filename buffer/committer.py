@@ -36,6 +36,9 @@ _Waiting: TypeAlias = "tuple[Entry, Settle]"
 
 _log = structlog.get_logger()
 
+GROUPS_REMEMBERED = 16
+"""The largest of so many groups tells how many requests are worth waiting for; one in so many waits
+for more."""
 SYNC_SLOW_SECONDS = 1.0
 """A warning before it is an outage: a healthy disk takes about a thousandth of this."""
 
@@ -89,7 +92,11 @@ class Committer:
         self._sync_seconds = 0.0
         self._began_at: float | None = None
         self._last_began_at = 0.0
-        self._last_requests = 0
+        self._sizes: deque[int] = deque([0], maxlen=GROUPS_REMEMBERED)
+        """Requests of the last groups."""
+        self._groups = 0
+        self._enough = 0
+        """Requests for which the next group need not be waited for any longer."""
 
     def append(self, submission: Submission) -> asyncio.Future[None]:
         """Queues one request for the next group; the future ends when its outcome is known.
@@ -143,7 +150,7 @@ class Committer:
         if waiting == 1:
             self._idle.clear()
             self._wake.set()
-        elif waiting == self._options.group_requests_enough:
+        elif waiting == self._enough:
             self._wake.set()
 
     async def run(self) -> None:
@@ -207,12 +214,16 @@ class Committer:
         )
 
     async def _gather(self) -> None:
-        """After a group of several requests: let as many come together for the next one."""
-        options = self._options
-        if self._last_requests < 2:
+        """After a group of several requests: let as many come together for the next one.
+
+        As many as lately, for clients that wait for their answers send no more before they have
+        them: eight such would else be answered half as often.
+        """
+        if self._sizes[-1] < 2 or self._is_closed or len(self._queue) >= self._enough:
             return
-        left = self._last_began_at + options.group_spacing_seconds - self._clock.monotonic()
-        if left <= 0 or self._is_closed or len(self._queue) >= options.group_requests_enough:
+        spacing = self._options.group_spacing_seconds
+        left = self._last_began_at + spacing - self._clock.monotonic()
+        if left <= 0:
             return
         self._wake.clear()
         timer = asyncio.get_running_loop().call_later(left, self._wake.set)
@@ -220,6 +231,13 @@ class Committer:
             await self._wake.wait()
         finally:
             timer.cancel()
+
+    def _note_size(self, requests: int) -> None:
+        self._sizes.append(requests)
+        self._groups += 1
+        self._enough = self._options.group_requests_enough
+        if self._groups % GROUPS_REMEMBERED:
+            self._enough = min(self._enough, max(self._sizes))
 
     def _next_group(self) -> list[_Waiting]:
         """From the queue's head as many whole requests as fit one group; the first in any case."""
@@ -239,7 +257,7 @@ class Committer:
 
     async def _commit(self, group: list[_Waiting]) -> None:
         self._began_at = self._last_began_at = self._clock.monotonic()
-        self._last_requests = len(group)
+        self._note_size(len(group))
         try:
             work = self._disk.submit(self._log.commit, [entry for entry, _ in group])
         except RuntimeError as error:  # its thread has been closed

@@ -23,8 +23,9 @@ class BufferOptions:
     group_spacing_seconds: float = 0.003
     group_requests_enough: int = 32
     """After a group of several requests the next begins so long after it began, or when so many
-    wait. A sync costs the same for one request as for thirty: on a disk that is quick, requests
-    would else be synced by ones and twos, and take twice the CPU. Alone, a request never waits."""
+    wait, or as many as there were in the groups before. A sync costs the same for one request as
+    for thirty: on a disk that is quick, requests would else be synced by ones and twos, and take
+    twice the CPU. Alone, a request never waits."""
     queue_bytes_max: int = 64 * 2**20
     """Frames waiting for the committer; past it `append` raises `LogFull`."""
     log_bytes_max: int = 16 * 2**30

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from buffer.committer import Committer
+from buffer.committer import GROUPS_REMEMBERED, Committer
 from buffer.disk import Disk, InlineDisk, ThreadDisk
 from buffer.errors import Broken, Closed, LogFull, OutcomeUnknown
 from buffer.frame import framed_bytes
@@ -103,18 +103,34 @@ async def test_a_group_is_bounded_in_bytes() -> None:
         await asyncio.gather(*futures)
 
 
-async def test_after_a_shared_group_the_next_waits_until_enough_have_come() -> None:
-    options = replace(SMALL, group_spacing_seconds=3_600, group_requests_enough=4)
+async def test_after_a_shared_group_the_next_waits_until_as_many_have_come() -> None:
+    options = replace(SMALL, group_spacing_seconds=3_600)
     async with running(InlineDisk(), options=options) as run:
-        await asyncio.gather(*(run.committer.append(request(number)) for number in range(2)))
+        await asyncio.gather(*(run.committer.append(request(number)) for number in range(3)))
         before = len(run.rig.fs.trace)
-        futures = [run.committer.append(request(number)) for number in range(2, 5)]
+        futures = [run.committer.append(request(number)) for number in range(3, 5)]
         await asyncio.sleep(0.02)
         assert not any(future.done() for future in futures)
         futures.append(run.committer.append(request(5)))
         await asyncio.gather(*futures)
         assert [line.split()[0] for line in run.rig.fs.trace[before:]] == ["pwritev", "fdatasync"]
         assert run.rig.numbers() == [0, 1, 2, 3, 4, 5]
+
+
+async def test_now_and_then_a_group_waits_for_more_than_the_ones_before_it() -> None:
+    options = replace(SMALL, group_spacing_seconds=3_600, group_requests_enough=5)
+    async with running(InlineDisk(), options=options) as run:
+        for group in range(GROUPS_REMEMBERED):
+            pair = (run.committer.append(request(2 * group + one)) for one in range(2))
+            await asyncio.gather(*pair)
+        futures = [run.committer.append(request(number)) for number in range(32, 36)]
+        await asyncio.sleep(0.02)
+        assert not any(future.done() for future in futures)
+        futures.append(run.committer.append(request(36)))
+        await asyncio.gather(*futures)
+        assert run.rig.numbers() == [*range(37)]
+        futures = [run.committer.append(request(number)) for number in range(37, 42)]
+        await asyncio.gather(*futures)
 
 
 async def test_after_a_shared_group_a_request_waits_no_longer_than_the_spacing() -> None:
