@@ -20,8 +20,8 @@ class BufferOptions:
     group_bytes_max: int = 8 * 2**20
     """One write: a longer group only delays its first request. A larger request is one alone."""
     group_frames_max: int = 1_024
-    group_spacing_seconds: float = 0.003
-    group_requests_enough: int = 32
+    group_spacing_seconds: float = 0.005
+    group_requests_enough: int = 128
     """After a group of several requests the next begins so long after it began, or when so many
     wait, or as many as there were in the groups before. A sync costs the same for one request as
     for thirty: on a disk that is quick, requests would else be synced by ones and twos, and take
