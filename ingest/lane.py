@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from ingest.lane_heads import IngestHead
 from ingest.lane_kept import KEPT_BYTES_MAX
 from ingest.lane_receiving import Unusual
 from ingest.patience import Patience
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ingest.admission import Reservation
-    from ingest.lane_heads import BeatHead, Heads, IngestHead, Like
+    from ingest.lane_heads import BeatHead, Heads, Like
     from ingest.lane_kept import KeptAhead
     from ingest.lane_receiving import LaneReceiver
 
@@ -115,7 +116,8 @@ class Lane:
         self._kept = b""
         self._is_paused = False
         self._like: Like | None = None
-        """The last head that was served, at most 2 KiB: the next one is nearly always like it."""
+        """The last head, where its request was accepted: the next one is nearly always like it.
+        Of at most 2 KiB; a stranger's connection keeps none."""
         self._request = b""
         self._head: IngestHead | BeatHead | None = None
         self._body_at = 0
@@ -185,6 +187,7 @@ class Lane:
         self._end_of_body()
         self._state = State.ENDED
         self._request = b""
+        self._like = None
         self._set_kept(b"")
 
     def answer(self, answer: bytes) -> None:
@@ -235,6 +238,7 @@ class Lane:
         is_whole = len(data) >= end
         if head is None or length > (SERVED_BYTES_MAX if is_whole else GATHERED_BYTES_MAX):
             self._missing = max(end - len(data), 0)
+            self._like = None
             self._lend(data[:end])
             return
         self._host.request_begins()
@@ -253,6 +257,7 @@ class Lane:
         try:
             answer = self._receiver.take(self._head, request[self._body_at :], self)
         except Unusual:
+            self._like = None
             self._lend(request)
             return False
         except Exception:
@@ -262,6 +267,8 @@ class Lane:
             return False
         if answer is None:
             return False
+        if isinstance(self._head, IngestHead):  # refused, or without rows
+            self._like = None
         self._write(answer)
         return self._state is State.HEAD
 

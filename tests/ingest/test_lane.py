@@ -369,3 +369,32 @@ async def test_unknown_keys_and_refused_lines_are_told_as_ever(server):
         server.url + "/ingest/refused", headers={"Authorization": f"Bearer {KEY}"}
     )
     assert len((await refused.json())["refused"]) == 2
+
+
+async def test_a_head_is_kept_for_a_connection_whose_last_request_was_accepted_alone(server):
+    async with Client(server) as client:
+
+        def kept():
+            (lane,) = [one._lane for one in server.app_connections() if one._lane._like]
+            return lane._like.ingest.to.run_id
+
+        async def asked(data):
+            client.send(data)
+            return (await client.answer())[0]
+
+        assert await asked(post(line(1))) == 200
+        assert kept() == 7
+        assert await asked(post(line(2)).replace(b"Run-Id: 7", b"Run-Id: 8")) == 200  # lent
+        assert await asked(post(line(3)).replace(b"Run-Id: 7", b"Run-Id: 8")) == 200
+        assert kept() == 8
+        strangers = post(line(4)).replace(KEY.encode(), KEY.encode()[::-1])
+        refusals = strangers, post(line(5), b"X-Padding: %b\r\n" % (b"a" * 2_048))
+        for number, refused in enumerate(refusals, 10):
+            assert await asked(post(line(number))) == 200
+            assert kept() == 7
+            await asked(refused)
+            assert not [one for one in server.app_connections() if one._lane._like]
+        assert await asked(post(line(20))) == 200
+        assert kept() == 7
+        assert await asked(post(line(6) * (SERVED_BYTES_MAX // len(line(6)) + 1))) == 200
+        assert not [one for one in server.app_connections() if one._lane._like]
