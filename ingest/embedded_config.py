@@ -8,6 +8,7 @@ what no right covers.
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -57,6 +58,8 @@ busy cores for as long as it lasts. 5,000 requests/s for 42 s, the engine at 5: 
 404 and 578 ms, with no more parts than without. Beside two workers that clients saturated for 50 s
 there were 122 parts instead of 61 (inserts are slowed from 1,000), and 26 % more was delivered.
 The engine sets it for each merge, and only with CAP_SYS_NICE; without, merges are like inserts."""
+_NICE_AFTERWARDS: Final = 0
+"""What the engine gives a thread back to when its merge is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,29 @@ def _limit(file: Path) -> list[int]:
     return [int(text)] if text.isdecimal() and int(text) else []
 
 
+def may_set_nice() -> bool:
+    """Whether a thread of this process may become nice and come back, as one that merges does.
+
+    Having CAP_SYS_NICE is not enough: in a user namespace (rootless and unprivileged containers) it
+    is one that the kernel does not heed, and a filter of system calls may refuse. Where the way
+    back fails, the engine aborts at its first merge, and again after each start.
+    """
+    allowed = []
+
+    def there_and_back() -> None:
+        try:
+            for value in (MERGE_NICE, _NICE_AFTERWARDS):
+                os.setpriority(os.PRIO_PROCESS, 0, value)  # in Linux: of this thread alone
+        except OSError:
+            return
+        allowed.append(True)
+
+    thread = threading.Thread(target=there_and_back, name="nice")  # it may stay nice, and ends
+    thread.start()
+    thread.join()
+    return bool(allowed)
+
+
 def write_config(path: Path, limits: EngineLimits) -> Path:
     """Writes both files into the engine's directory; returns the one to be named to chDB."""
     users = path / USERS_FILE
@@ -132,7 +158,7 @@ def _config_xml(users: Path, path: Path, limits: EngineLimits) -> str:
     numbers = {
         "max_server_memory_usage": limits.memory_bytes_max,
         "background_pool_size": 2,
-        "os_threads_nice_value_merge_mutate": MERGE_NICE,
+        "os_threads_nice_value_merge_mutate": MERGE_NICE if may_set_nice() else 0,
         "background_merges_mutations_concurrency_ratio": 2,
         "background_schedule_pool_size": 4,
         "background_common_pool_size": 2,

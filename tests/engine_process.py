@@ -57,10 +57,16 @@ class EngineProcess:
                         pipe.close()
 
 
-def spawn_engine(path: Path, *, port: int = 0, stderr=None, **config) -> subprocess.Popen:
-    """Start it and hand it its configuration; it is not ready yet."""
+def spawn_engine(
+    path: Path, *, port: int = 0, stderr=None, under: tuple[str, ...] = (), **config
+) -> subprocess.Popen:
+    """Start it and hand it its configuration; it is not ready yet.
+
+    Args:
+        under: a command that becomes it.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "ingest.embedded"],
+        [*under, sys.executable, "-m", "ingest.embedded"],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

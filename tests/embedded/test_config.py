@@ -6,7 +6,13 @@ import os
 
 import pytest
 
-from ingest.embedded_config import memory_bytes
+from ingest.embedded_config import (
+    MERGE_NICE,
+    EngineLimits,
+    may_set_nice,
+    memory_bytes,
+    write_config,
+)
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 GIB = 2**30
@@ -42,3 +48,21 @@ def test_without_control_groups_it_is_the_machines(tmp_path):
 )
 def test_the_smallest_limit_above_it_counts(tmp_path, own, files, wanted):
     assert limit(tmp_path, own, files) == wanted
+
+
+@pytest.mark.parametrize("refused", [(), (0,), (MERGE_NICE, 0)])
+def test_merges_are_nice_only_where_their_threads_can_come_back(tmp_path, monkeypatch, refused):
+    def set_priority(_which, _who, value):
+        if value in refused:
+            raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", set_priority)
+    config = write_config(tmp_path, EngineLimits(GIB, GIB)).read_text()
+    wanted = 0 if refused else MERGE_NICE
+    assert f"<os_threads_nice_value_merge_mutate>{wanted}</os_thr" in config
+
+
+def test_to_ask_makes_no_thread_nice_that_stays():
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    may_set_nice()
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
