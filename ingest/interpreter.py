@@ -32,7 +32,10 @@ def is_optimised(configured: str | None = None, prefix: str = sys.base_prefix) -
     """
     if configured is None:
         configured = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
-    arguments = set(shlex.split(configured))
+    try:
+        arguments = set(shlex.split(configured))
+    except ValueError:  # an unbalanced quote, of whoever built it
+        arguments = set(configured.split())
     if arguments & PLAIN:
         return False
     return OPTIMISED in arguments or prefix == DISTRIBUTION_PREFIX

@@ -112,12 +112,15 @@ def test_a_distributions_python_behind_another_in_path_is_found(machine, tmp_pat
     assert run(SYSTEM_PYTHON=str(tmp_path / "none")).stdout.strip() == "python3"
 
 
-def test_a_python_that_is_named_is_taken_whatever_else_there_is(machine):
+def test_a_python_that_is_named_is_taken_whatever_else_there_is(machine, tmp_path):
     program, run = machine
     program("python3", python())
     program("mine", python(optimised=False))
     program("old", 'if [ "$1" = --version ]; then echo "Python 3.9.2"; else exit 1; fi')
     assert run(PYTHON="mine").stdout.strip() == "mine"
+    program("my own", python())
+    theirs = str(tmp_path / "bin" / "my own")
+    assert run(PYTHON=theirs).stdout.strip() == theirs
     done = run(PYTHON="old")
     assert (done.returncode, done.stdout) == (1, "")
     assert "found: Python 3.9.2" in done.stderr

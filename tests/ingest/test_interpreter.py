@@ -22,6 +22,7 @@ from loadtest import machine
         ("'--disable-optimizations'", "/usr", False),
         ("'--enable-optimizations' '--with-pydebug'", "/usr", False),
         ("", "/usr/local", False),
+        ("--enable-optimizations CFLAGS='-O2", "/usr/local", True),  # a quote too few
     ],
 )
 def test_it_is_known_by_its_arguments_or_as_a_distributions(configured, prefix, expected):
