@@ -150,7 +150,7 @@ class Committer:
         if waiting == 1:
             self._idle.clear()
             self._wake.set()
-        elif waiting == self._enough:
+        elif waiting == self._enough or self._queue_bytes >= self._options.group_bytes_max:
             self._wake.set()
 
     async def run(self) -> None:
@@ -217,12 +217,18 @@ class Committer:
         """After a group of several requests: let as many come together for the next one.
 
         As many as lately, for clients that wait for their answers send no more before they have
-        them: eight such would else be answered half as often.
+        them: eight such would else be answered half as often. And no longer than for a group that
+        is full: what is left of a queue of many large requests goes at once.
         """
-        if self._sizes[-1] < 2 or self._is_closed or len(self._queue) >= self._enough:
+        options = self._options
+        if (
+            self._sizes[-1] < 2
+            or self._is_closed
+            or len(self._queue) >= self._enough
+            or self._queue_bytes >= options.group_bytes_max
+        ):
             return
-        spacing = self._options.group_spacing_seconds
-        left = self._last_began_at + spacing - self._clock.monotonic()
+        left = self._last_began_at + options.group_spacing_seconds - self._clock.monotonic()
         if left <= 0:
             return
         self._wake.clear()

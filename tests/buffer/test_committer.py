@@ -117,6 +117,28 @@ async def test_after_a_shared_group_the_next_waits_until_as_many_have_come() -> 
         assert run.rig.numbers() == [0, 1, 2, 3, 4, 5]
 
 
+async def test_a_group_that_is_full_of_bytes_waits_for_no_more_requests() -> None:
+    size = framed_bytes(request(0, size=1_000))
+    options = replace(SMALL, group_spacing_seconds=3_600, group_bytes_max=2 * size)
+    disk = HeldDisk()
+    async with running(disk, options=options) as run:
+        small = [run.committer.append(request(number, size=1)) for number in range(5)]
+        await disk.arrived()
+        large = [run.committer.append(request(number, size=1_000)) for number in range(5, 9)]
+        disk.let()
+        await asyncio.gather(*small)
+        for pair in (large[:2], large[2:]):  # there when the group before them ends
+            await asyncio.wait_for(disk.arrived(), 5)
+            disk.let()
+            await asyncio.gather(*pair)
+        large = [run.committer.append(request(9, size=1_000))]
+        await asyncio.sleep(0.01)
+        large.append(run.committer.append(request(10, size=1_000)))  # and one that it waited for
+        await asyncio.wait_for(disk.arrived(), 5)
+        disk.let()
+        await asyncio.gather(*large)
+
+
 async def test_now_and_then_a_group_waits_for_more_than_the_ones_before_it() -> None:
     options = replace(SMALL, group_spacing_seconds=3_600, group_requests_enough=5)
     async with running(InlineDisk(), options=options) as run:
