@@ -128,6 +128,11 @@ class Connection(web.RequestHandler):
             # and log the TypeError that this brings.
             self._task_handler.cancel()
         super().connection_lost(exc)
+        body = self._last_body
+        if body is not None and not body.is_eof() and body.exception() is None:
+            # aiohttp tells the request that its handler is at. One whose handler has been called,
+            # but has not had its turn, would fail at its first read as by a defect of ours.
+            body.set_exception(ConnectionResetError("the client has hung up"))
 
     def pause_writing(self) -> None:
         """The client does not read: no more of its requests are taken, and it has a while to."""

@@ -7,6 +7,7 @@ import gc
 import json
 
 import pytest
+import structlog.testing
 
 from ingest.connection import ConnectionLimits
 from tests.ingest.serving import KEY, serving
@@ -155,4 +156,24 @@ async def test_a_request_whose_client_is_gone_before_it_begins_is_no_error_of_ou
     gc.collect()
     await asyncio.sleep(0)
     assert told == []
+    writer.close()
+
+
+async def test_a_client_gone_between_its_head_and_the_handler_is_no_error_of_ours(server):
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    async with asyncio.timeout(5):
+        while not (known := server.app_connections()):
+            await asyncio.sleep(0.01)
+    (connection,) = known
+    task = connection._task_handler
+    connection.data_received(
+        b"POST /ingest/metrics HTTP/1.1\r\n" + HEADERS + b"Idempotency-Key: k\r\n"
+        b"Content-Length: 9\r\n\r\n{"
+    )
+    await asyncio.sleep(0)  # aiohttp has taken the request, and its handler waits for its turn
+    with structlog.testing.capture_logs() as said:
+        connection.connection_lost(ConnectionResetError())
+        await asyncio.wait([task], timeout=5)
+    assert [one["event"] for one in said if one["log_level"] == "error"] == []
+    assert server.admission.statistics().inflight_bytes == 0
     writer.close()
