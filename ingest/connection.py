@@ -28,6 +28,8 @@ from ingest.lane_kept import KeptAhead
 from ingest.patience import LATE_SECONDS, Patience
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from aiohttp import StreamReader
 
     from ingest.lane_receiving import LaneReceiver
@@ -128,11 +130,6 @@ class Connection(web.RequestHandler):
             # and log the TypeError that this brings.
             self._task_handler.cancel()
         super().connection_lost(exc)
-        body = self._last_body
-        if body is not None and not body.is_eof() and body.exception() is None:
-            # aiohttp tells the request that its handler is at. One whose handler has been called,
-            # but has not had its turn, would fail at its first read as by a defect of ours.
-            body.set_exception(ConnectionResetError("the client has hung up"))
 
     def pause_writing(self) -> None:
         """The client does not read: no more of its requests are taken, and it has a while to."""
@@ -205,6 +202,18 @@ class Connection(web.RequestHandler):
         response.headers["Connection"] = "close"
         response.force_close()
         return response
+
+    async def _handle_request(
+        self,
+        request: web.BaseRequest,
+        start_time: float | None,
+        request_handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+    ) -> tuple[web.StreamResponse, bool]:
+        if self.transport is None:
+            # Lost between the head and this turn. aiohttp has told neither the request nor its
+            # body, whose first read would fail as by a defect of ours.
+            raise ConnectionResetError("the client has hung up")
+        return await super()._handle_request(request, start_time, request_handler)
 
     def close_if_idle(self) -> None:
         """Close unless a request is being read or answered; such a one closes with its answer."""
