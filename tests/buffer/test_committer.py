@@ -171,13 +171,19 @@ async def test_requests_that_come_alone_never_wait_for_others() -> None:
         assert run.rig.numbers() == [0, 1, 2, 3, 4]
 
 
+async def one_that_gathers(run: Running) -> asyncio.Future[None]:
+    """Request 2, after a group of 0 and 1: it waits for another."""
+    await asyncio.gather(*(run.committer.append(request(number)) for number in range(2)))
+    waiting = run.committer.append(request(2))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    return waiting
+
+
 async def test_what_gathers_when_the_committer_is_closed_is_committed_at_once() -> None:
     options = replace(SMALL, group_spacing_seconds=3_600)
     async with running(InlineDisk(), options=options) as run:
-        await asyncio.gather(*(run.committer.append(request(number)) for number in range(2)))
-        waiting = run.committer.append(request(2))
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
+        waiting = await one_that_gathers(run)
         await run.committer.close()
         await waiting
         assert run.rig.numbers() == [0, 1, 2]
@@ -186,9 +192,7 @@ async def test_what_gathers_when_the_committer_is_closed_is_committed_at_once() 
 async def test_what_gathers_when_the_committer_is_terminated_is_refused() -> None:
     options = replace(SMALL, group_spacing_seconds=3_600)
     async with running(InlineDisk(), options=options) as run:
-        await asyncio.gather(*(run.committer.append(request(number)) for number in range(2)))
-        waiting = run.committer.append(request(2))
-        await asyncio.sleep(0.01)
+        waiting = await one_that_gathers(run)
         run.committer.terminate()
         with pytest.raises(Closed):
             await waiting

@@ -138,21 +138,27 @@ async def test_two_requests_in_one_segment_are_both_answered(server):
     assert text.count(b"HTTP/1.1 200 ") == 2
 
 
-async def test_a_request_whose_client_is_gone_before_it_begins_is_no_error_of_ours(server):
-    told = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+async def connected(server):
+    """A client's writer, and the server's own side of its connection."""
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     async with asyncio.timeout(5):
         while not (known := server.app_connections()):
             await asyncio.sleep(0.01)
     (connection,) = known
+    return writer, connection
+
+
+async def test_a_request_whose_client_is_gone_before_it_begins_is_no_error_of_ours(server):
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+    writer, connection = await connected(server)
     task = connection._task_handler
     # What a loop may do in one turn: a whole request is there, and then the reset that follows it.
     connection.data_received(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
     connection.connection_lost(ConnectionResetError())
     await asyncio.wait([task], timeout=5)
     assert task.cancelled() or task.exception() is None
-    del task, connection, known
+    del task, connection
     gc.collect()
     await asyncio.sleep(0)
     assert told == []
@@ -160,11 +166,7 @@ async def test_a_request_whose_client_is_gone_before_it_begins_is_no_error_of_ou
 
 
 async def test_a_client_gone_between_its_head_and_the_handler_is_no_error_of_ours(server):
-    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    async with asyncio.timeout(5):
-        while not (known := server.app_connections()):
-            await asyncio.sleep(0.01)
-    (connection,) = known
+    writer, connection = await connected(server)
     task = connection._task_handler
     connection.data_received(
         b"POST /ingest/metrics HTTP/1.1\r\n" + HEADERS + b"Idempotency-Key: k\r\n"
