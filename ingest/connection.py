@@ -30,8 +30,6 @@ from ingest.patience import LATE_SECONDS, Patience
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aiohttp import StreamReader
-
     from ingest.lane_receiving import LaneReceiver
     from ingest.metrics import WorkerMetrics
 
@@ -70,8 +68,8 @@ class Connection(web.RequestHandler):
     """A connection; see the module. Made by `ConnectionFactory`."""
 
     __slots__ = (
-        *("_deadline", "_idle_waiter", "_lane", "_last_body", "_limits", "_metrics"),
-        *("_unread_deadline", "has_ended"),
+        *("_deadline", "_idle_waiter", "_lane", "_limits", "_metrics", "_unread_deadline"),
+        "has_ended",
     )
 
     def __init__(
@@ -87,8 +85,6 @@ class Connection(web.RequestHandler):
         self.has_ended = False
         """Whether the client has said that it sends nothing more. It may have gone altogether."""
         self._idle_waiter: asyncio.Future[None] | None = None
-        self._last_body: StreamReader | None = None
-        """Of the last request that aiohttp was given."""
         super().__init__(
             server,
             loop=loop,
@@ -153,14 +149,16 @@ class Connection(web.RequestHandler):
         Returns: whether the transport stays open.
         """
         self.has_ended = True
-        lane, waiter = self._lane, self._idle_waiter
+        lane = self._lane
         if lane is not None and lane.owes:
             return True
         if lane is not None and lane.is_cut_short:
             return False
-        if self._last_body is not None and not self._last_body.is_eof():
-            return False
-        return waiter is None or waiter.done()  # a request is on its way to its handler
+        if self._current_request is not None:
+            return self._current_request.content.is_eof()
+        if self._idle_waiter is not None:
+            return bool(self._messages) and self._messages[0][1].is_eof()
+        return True  # one is on its way to its handler, or has just left it: see there
 
     def data_received(self, data: bytes) -> None:
         """The fast lane's first, where there is one; without bytes it is aiohttp's own wish."""
@@ -174,12 +172,13 @@ class Connection(web.RequestHandler):
         count = self._request_count
         super().data_received(data)
         if self._request_count != count:
-            if self._messages:
-                self._last_body = self._messages[-1][1]
             if self._deadline is not None:
                 self._disarm()
         elif data and self._deadline is None and self._waiter is not None:
-            self._arm()
+            if self.has_ended:  # the head's end will not come
+                self._end_if_idle()
+            else:
+                self._arm()
 
     def handle_error(
         self,
@@ -209,9 +208,10 @@ class Connection(web.RequestHandler):
         start_time: float | None,
         request_handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
     ) -> tuple[web.StreamResponse, bool]:
-        if self.transport is None:
-            # Lost between the head and this turn. aiohttp has told neither the request nor its
-            # body, whose first read would fail as by a defect of ours.
+        if self.transport is None or (self.has_ended and not request.content.is_eof()):
+            # Lost between the head and this turn, and aiohttp has told neither the request nor its
+            # body, whose first read would fail as by a defect of ours; or the body's end cannot
+            # come, and the client waits for no more than what was answered before.
             raise ConnectionResetError("the client has hung up")
         return await super()._handle_request(request, start_time, request_handler)
 

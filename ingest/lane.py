@@ -57,6 +57,11 @@ class Host(Protocol):
         """Whether the client has to read before more is written."""
         ...
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the client has said that it sends nothing more."""
+        ...
+
     def feed(self, data: bytes) -> None:
         """Give bytes to aiohttp."""
 
@@ -243,7 +248,9 @@ class Lane:
             return
         self._host.request_begins()
         self._head, self._body_at = head, body_at
-        if not is_whole:
+        if not is_whole and self._host.has_ended:
+            self._end()
+        elif not is_whole:
             self._await_body(data, length)
         elif self._serve(data[:end] if self._kept else data) and self._kept:
             # Answered at once: one such request a turn, for many may have come together.
@@ -284,6 +291,12 @@ class Lane:
         if self._receiver.is_draining():
             self._state = State.ENDED
             transport.close()
+
+    def _end(self) -> None:
+        """What follows cannot be answered; what was answered is still written."""
+        self._state = State.ENDED
+        if self._host.transport is not None:
+            self._host.transport.close()
 
     def _await_body(self, data: bytes, length: int) -> None:
         self._state = State.BODY

@@ -299,6 +299,35 @@ async def test_who_ends_in_the_middle_of_a_request_is_let_go(server, sent):
     assert server.admission.statistics().inflight_bytes == 0
 
 
+@pytest.mark.parametrize("is_fast", [True, False])
+@pytest.mark.parametrize("first", [post(line(1)), VERSION, post(line(1)) + VERSION])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        post(line(2))[:-5],
+        post(line(2))[:40],
+        post(line(2), b"Idempotency-Key: k\r\n")[:-5],  # aiohttp's
+        post(line(2))[: -len(line(2))],
+    ],
+)
+async def test_who_ends_in_the_middle_of_a_later_request_gets_the_former_answers(
+    tmp_path, is_fast, first, cut
+):
+    async with serving(tmp_path, fast_lane=is_fast) as server, Client(server) as client:
+        assert (await server.post(body=b"")).status == 200
+        client.send(first + cut)
+        client.writer.write_eof()
+        async with asyncio.timeout(2):
+            said = await client.reader.read()
+        assert said.count(b"HTTP/1.1 200 OK") == said.count(b"HTTP/1.1 ") == first.count(b"Host: ")
+        assert len(server.buffer.submissions) == first.count(b"POST")
+        async with asyncio.timeout(2):
+            while len(server.app_connections()) > 1:  # that of `post` stays
+                await asyncio.sleep(0.01)
+        assert server.admission.statistics().inflight_bytes == 0
+        assert server.count("request_failures") == 0
+
+
 async def test_while_answers_are_not_read_no_request_is_begun(server):
     async with Client(server) as client:
         client.send(post(line(0)))
