@@ -114,10 +114,41 @@ def requests(draw: st.DrawFn) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
+LENGTHS = st.sampled_from(
+    [
+        *(b"", b"0", b"5", b"00", b"07", b"+5", b"5 ", b" 5", b"5,5", b"0x5", b"1_0", b"\xb2"),
+        *(
+            b"12345678901",
+            b"5\r\nContent-Length: 4",
+            b"5\r\nX-More: 1",
+            b"5\r\n\r\n",
+            b"5\r",
+            b"5\n",
+        ),
+    ]
+)
+
+
+@st.composite
+def likes(draw: st.DrawFn, request: bytes) -> bytes:
+    """The same head again, but for what stands for its length, with a body of its own."""
+    head, _, _ = request.partition(b"\r\n\r\n")
+    body = draw(BODIES)
+    is_sound = draw(st.integers(0, 3))
+    length = b"%d" % len(body) if is_sound else draw(LENGTHS)
+    head = re.sub(rb"(?i)(?<=\r\nContent-Length: )[0-9]+(?=\r|$)", lambda _: length, head, count=1)
+    return head + b"\r\n\r\n" + body
+
+
 @st.composite
 def streams(draw: st.DrawFn) -> list[bytes]:
     """A stream in segments."""
-    whole = b"".join(draw(st.lists(requests(), min_size=1, max_size=4)))
+    sent = []
+    for request in draw(st.lists(requests(), min_size=1, max_size=3)):
+        sent += [request, *draw(st.lists(likes(request), max_size=2))]
+    whole = b"".join(sent)
+    if draw(st.booleans()):
+        return sent
     if not draw(st.integers(0, 5)):
         at = draw(st.integers(0, len(whole) - 1))
         whole = whole[:at] + draw(st.binary(min_size=1, max_size=3)) + whole[at + 1 :]
@@ -200,31 +231,41 @@ CHUNKED = b"%x\r\n%b\r\n0\r\n\r\n" % (len(LINE % 2), LINE % 2)
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-@given(streams())
-@example([ONE + ONE])
-@example([ONE, re.sub(rb"(?<=Length: )[0-9]+", b"", ONE)])
-@example([ONE, re.sub(rb"(?<=Length: )[0-9]+", b"0", ONE)])
-@example([ONE, usual(b"") + ONE])
-@example([ONE, re.sub(rb"Content-Length: [0-9]+", b"Transfer-Encoding: chunked", usual(CHUNKED))])
-@example([ONE, usual(LINE % 3, b"Expect: 100-continue"), ONE])
-@example([ONE, usual(LINE % 3, b"Connection: upgrade\r\nUpgrade: websocket"), ONE])
-@example([ONE, ONE.replace(b"Content-Length: ", b"Content-Length: 3\r\nContent-Length: ")])
-@example([ONE, ONE.replace(b"Content-Length: ", b"X-A: b\r\n Content-Length: ")])
-@example([ONE, usual(LINE % 2, b"Transfer-Encoding: chunked")])
-@example([ONE + 3 * b"POST /ingest/metrics HTTP/1.1\r\nHost: a\r\n\r\n" + b"{"])
-@example([ONE[:-5], ONE[-5:] + ONE[:30], ONE[30:]])
-def test_both_lanes_give_the_same_answers(pair: Pair, segments: list[bytes]) -> None:
+@given(streams(), st.booleans())
+@example([ONE + ONE], False)
+@example([ONE, re.sub(rb"(?<=Length: )[0-9]+", b"", ONE)], False)
+@example([ONE, re.sub(rb"(?<=Length: )[0-9]+", b"0", ONE)], False)
+@example([ONE, usual(b"") + ONE], False)
+@example([ONE, re.sub(rb"Content-Length: [0-9]+", b"Transfer-Encoding: chunked", usual(CHUNKED))], False)
+@example([ONE, usual(LINE % 3, b"Expect: 100-continue"), ONE], False)
+@example([ONE, usual(LINE % 3, b"Connection: upgrade\r\nUpgrade: websocket"), ONE], False)
+@example([ONE, ONE.replace(b"Content-Length: ", b"Content-Length: 3\r\nContent-Length: ")], False)
+@example([ONE, ONE.replace(b"Content-Length: ", b"X-A: b\r\n Content-Length: ")], False)
+@example([ONE, usual(LINE % 2, b"Transfer-Encoding: chunked")], False)
+@example([ONE + 3 * b"POST /ingest/metrics HTTP/1.1\r\nHost: a\r\n\r\n" + b"{"], False)
+@example([ONE[:-5], ONE[-5:] + ONE[:30], ONE[30:]], False)
+@example([ONE + ONE[:-5]], True)
+@example([ONE + ONE[:40]], True)
+def test_both_lanes_give_the_same_answers(
+    pair: Pair, segments: list[bytes], is_half_closed: bool
+) -> None:
     heads = [part for segment in segments for part in re.split(rb"(?<=\r\n\r\n)", segment) if part]
-    fast = pair.runner.run(ask(pair.fast, segments))
-    same = pair.runner.run(ask(pair.slow, segments))
-    each = pair.runner.run(ask(pair.slow, heads))
+    fast = pair.runner.run(ask(pair.fast, segments, is_half_closed=is_half_closed))
+    same = pair.runner.run(ask(pair.slow, segments, is_half_closed=is_half_closed))
+    each = pair.runner.run(ask(pair.slow, heads, is_half_closed=is_half_closed))
     assert fast.agrees_with(same, each)
     # What a lane reserved or watches is let go with each request.
     assert pair.fast.admission.statistics().inflight_bytes == 0
 
 
-async def ask(server: Serving, segments: list[bytes]) -> Outcome:
-    """All that the server says until it ends the connection."""
+async def ask(server: Serving, segments: list[bytes], *, is_half_closed: bool) -> Outcome:
+    """All that the server says until it ends the connection.
+
+    Args:
+        server: whom.
+        segments: each written by itself.
+        is_half_closed: nothing more is sent after them; else a request to end the connection is.
+    """
     server.buffer.forget()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     said, is_reset = bytearray(), False
@@ -239,13 +280,15 @@ async def ask(server: Serving, segments: list[bytes]) -> Outcome:
 
     listening = asyncio.create_task(listen())
     with contextlib.suppress(ConnectionError):
-        for segment in (*segments, END):
+        for segment in segments if is_half_closed else (*segments, END):
             if listening.done():
                 break
             writer.write(segment)
             await writer.drain()
             for _ in range(12):  # turns of the loop in which the server reads it by itself
                 await asyncio.sleep(0)
+        if is_half_closed:
+            writer.write_eof()
     async with asyncio.timeout(20):
         await listening
     writer.close()
