@@ -25,7 +25,6 @@ import structlog
 
 from loadtest import closed_loop, machine, peers, wrk
 from loadtest.parts import SHAPES, measure_parts
-from loadtest.throwaway import throwaway_server
 
 TITLES = {
     "closed_loop": "Closed loop",
@@ -44,7 +43,13 @@ def measure(
         _say("parts: decode, encode, append, build")
         found["parts"] = measure_parts([size for size in points if size in SHAPES])
     if "loop" in wants and _needs_wrk(found):
-        loops = [_loop(size, seconds, count) for count in workers for size in points]
+        loops = []
+        for size in points:
+            _say(
+                f"closed loop, {size} points, {' and '.join(map(str, workers))} worker(s) in turns"
+            )
+            loops += closed_loop.in_turns(size, workers=workers, seconds=seconds, rounds=rounds)
+        loops.sort(key=lambda figures: figures.workers)
         found["closed_loop"] = [figures.to_json() for figures in loops]
         found["tables"] = {"closed_loop": closed_loop.table(loops)}
         if several := closed_loop.workers_table(loops):
@@ -139,14 +144,6 @@ def main() -> None:
     sys.exit(1 if found["faults"] else 0)
 
 
-def _loop(points: int, seconds: int, workers: int) -> closed_loop.Figures:
-    _say(f"closed loop, {points} points, {workers} worker{'s' * (workers > 1)}")
-    with throwaway_server(workers=workers) as server:
-        closed_loop.pin(server)
-        closed_loop.warm_up(server, points)
-        return closed_loop.measure(server, points, seconds=seconds)
-
-
 def _needs_wrk(found: dict[str, Any]) -> bool:
     if not wrk.is_installed() and wrk.ADVICE not in found["notes"]:
         found["notes"].append(wrk.ADVICE)
@@ -161,7 +158,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="charon bench", description="Measure Charon here.")
     parser.add_argument("--points", type=int, nargs="+", default=list(closed_loop.POINTS))
     parser.add_argument("--seconds", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, nargs="+", default=[1])
     parser.add_argument("--only", choices=("parts", "loop", "peers"), action="append")
     parser.add_argument("--peers", action="store_true")

@@ -78,8 +78,8 @@ def steps(*, is_quick: bool) -> dict[str, Callable[[], Any]]:
     return {
         "bench": lambda: bench.measure(
             points=list(POINTS),
-            seconds=short or 8,
-            rounds=1 if is_quick else 2,
+            seconds=short or 6,
+            rounds=1 if is_quick else 3,
             workers=[1, 2],
             wants={"parts", "loop", "peers"},
         ),

@@ -4,16 +4,22 @@ Every body differs, so that the window of repeats answers none. Each answer is d
 as always. CPU time of a request is the workers' own (user and system, delivery included), from
 before the run until the last acknowledged row is in ClickHouse; on a noisy machine it is steadier
 than wall time. At the end the rows in ClickHouse are counted against those acknowledged.
+
+Servers with one worker and with several take turns, so that noise is all of theirs, and the turn
+with the median of CPU time stands for all. Each worker has as many connections as one alone has:
+with a share of them its groups would be smaller, and what is asked is what a second worker costs.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from loadtest import machine, wrk
 from loadtest.backlog import Looking
+from loadtest.throwaway import throwaway_server
 
 if TYPE_CHECKING:
     from loadtest.throwaway import Server
@@ -67,6 +73,42 @@ class Figures:
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         return asdict(self)
+
+
+def in_turns(
+    points: int, *, workers: list[int], seconds: int, rounds: int, connections: int = CONNECTIONS
+) -> list[Figures]:
+    """Figures for each number of workers, of servers that take turns; see the module.
+
+    Args:
+        points: of a request.
+        workers: of each server.
+        seconds: of a turn.
+        rounds: turns of each server, of which the one with the median of CPU time is told, with the
+            errors and missing rows of all.
+        connections: of each worker.
+    """
+    turns: dict[int, list[Figures]] = {count: [] for count in workers}
+    with ExitStack() as stack:
+        servers = {n: stack.enter_context(throwaway_server(workers=n)) for n in turns}
+        for server in servers.values():
+            pin(server)
+            warm_up(server, points)
+        for _ in range(rounds):
+            for count, server in servers.items():
+                figures = measure(server, points, seconds=seconds, connections=connections * count)
+                turns[count].append(figures)
+    return [_median(of_one) for of_one in turns.values()]
+
+
+def _median(turns: list[Figures]) -> Figures:
+    middle = sorted(turns, key=lambda turn: turn.cpu_us_per_request)[(len(turns) - 1) // 2]
+    return replace(
+        middle,
+        errors=sum(turn.errors for turn in turns),
+        rows_missing=sum(turn.rows_missing for turn in turns),
+        is_backlog_growing=any(turn.is_backlog_growing for turn in turns),
+    )
 
 
 def pin(server: Server) -> None:
@@ -138,14 +180,15 @@ def table(results: list[Figures]) -> list[str]:
     """Markdown."""
     lines = [
         (
-            "| points | workers | requests/s | points/s | CPU \u00b5s a request "
+            "| points | workers | connections | requests/s | points/s | CPU \u00b5s a request "
             "| P50 / P95 / P99 ms | rows acknowledged | of them delivered in the run "
             "| backlog at half / end s | peak MiB | wrk's cores | errors |"
         ),
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.points:,} | {row.workers} | {row.requests_per_second:,.0f} "
+        f"| {row.points:,} | {row.workers} | {row.connections} "
+        f"| {row.requests_per_second:,.0f} "
         f"| {row.points_per_second:,.0f} | {row.cpu_us_per_request:,.1f} "
         f"| {row.p50_ms:.1f} / {row.p95_ms:.1f} / {row.p99_ms:.1f} "
         f"| {row.rows_acknowledged:,} | {row.rows_delivered_in_run:,} "
