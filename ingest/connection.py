@@ -30,6 +30,8 @@ from ingest.patience import LATE_SECONDS, Patience
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aiohttp import StreamReader
+
     from ingest.lane_receiving import LaneReceiver
     from ingest.metrics import WorkerMetrics
 
@@ -68,8 +70,8 @@ class Connection(web.RequestHandler):
     """A connection; see the module. Made by `ConnectionFactory`."""
 
     __slots__ = (
-        *("_deadline", "_idle_waiter", "_lane", "_limits", "_metrics", "_unread_deadline"),
-        "has_ended",
+        *("_deadline", "_idle_waiter", "_lane", "_last_body", "_limits", "_metrics"),
+        *("_unread_deadline", "has_ended"),
     )
 
     def __init__(
@@ -85,6 +87,8 @@ class Connection(web.RequestHandler):
         self.has_ended = False
         """Whether the client has said that it sends nothing more. It may have gone altogether."""
         self._idle_waiter: asyncio.Future[None] | None = None
+        self._last_body: StreamReader | None = None
+        """Of the last request that a handler began with."""
         super().__init__(
             server,
             loop=loop,
@@ -158,7 +162,8 @@ class Connection(web.RequestHandler):
             return self._current_request.content.is_eof()
         if self._idle_waiter is not None:
             return bool(self._messages) and self._messages[0][1].is_eof()
-        return True  # one is on its way to its handler, or has just left it: see there
+        # One is on its way to its handler: see there. Or one was refused before its body was here.
+        return self._last_body is None or self._last_body.is_eof()
 
     def data_received(self, data: bytes) -> None:
         """The fast lane's first, where there is one; without bytes it is aiohttp's own wish."""
@@ -213,6 +218,7 @@ class Connection(web.RequestHandler):
             # body, whose first read would fail as by a defect of ours; or the body's end cannot
             # come, and the client waits for no more than what was answered before.
             raise ConnectionResetError("the client has hung up")
+        self._last_body = request.content
         return await super()._handle_request(request, start_time, request_handler)
 
     def close_if_idle(self) -> None:

@@ -237,7 +237,9 @@ CHUNKED = b"%x\r\n%b\r\n0\r\n\r\n" % (len(LINE % 2), LINE % 2)
 @example([ONE, re.sub(rb"(?<=Length: )[0-9]+", b"", ONE)], False)
 @example([ONE, re.sub(rb"(?<=Length: )[0-9]+", b"0", ONE)], False)
 @example([ONE, usual(b"") + ONE], False)
-@example([ONE, re.sub(rb"Content-Length: [0-9]+", b"Transfer-Encoding: chunked", usual(CHUNKED))], False)
+@example(
+    [ONE, re.sub(rb"Content-Length: [0-9]+", b"Transfer-Encoding: chunked", usual(CHUNKED))], False
+)
 @example([ONE, usual(LINE % 3, b"Expect: 100-continue"), ONE], False)
 @example([ONE, usual(LINE % 3, b"Connection: upgrade\r\nUpgrade: websocket"), ONE], False)
 @example([ONE, ONE.replace(b"Content-Length: ", b"Content-Length: 3\r\nContent-Length: ")], False)
@@ -291,7 +293,8 @@ async def ask(server: Serving, segments: list[bytes], *, is_half_closed: bool) -
         if is_half_closed:
             with contextlib.suppress(OSError):  # the server has ended it before
                 writer.write_eof()
-    async with asyncio.timeout(20):
+    # Who sends no more waits for nobody's patience, least of all for the 5 s of a lingering close.
+    async with asyncio.timeout(4 if is_half_closed else 20):
         await listening
     writer.close()
     with contextlib.suppress(ConnectionError):

@@ -328,6 +328,17 @@ async def test_who_ends_in_the_middle_of_a_later_request_gets_the_former_answers
         assert server.count("request_failures") == 0
 
 
+@pytest.mark.parametrize("is_fast", [True, False])
+async def test_who_is_refused_and_ends_before_its_body_is_let_go_at_once(tmp_path, is_fast):
+    refused = b"POST /ingest/metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n{"
+    async with serving(tmp_path, fast_lane=is_fast) as server, Client(server) as client:
+        client.send(refused)
+        assert (await client.answer())[0] in {401, 413}
+        client.writer.write_eof()
+        async with asyncio.timeout(2):  # less than it would be read on for
+            assert not await client.reader.read()
+
+
 async def test_while_answers_are_not_read_no_request_is_begun(server):
     async with Client(server) as client:
         client.send(post(line(0)))
