@@ -277,6 +277,10 @@ def _walk(
             if chosen.has_none_of(record):
                 records.skip(record)
         elif isinstance(record, Gap):
+            if segment.state is SegmentState.LAST and (
+                records.is_blank(record.offset) or records.has_changed(record)
+            ):
+                continue  # zeros written ahead, where the server may have gone on meanwhile
             waiting.append(_gap(segment, record))
         elif chosen.has(record):
             found = _found(segment, records, record)

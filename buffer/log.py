@@ -297,6 +297,8 @@ class Log:
         first, good = writer.header.first_lsn, writer.synced_bytes
         successor = self._begin(Predecessor(first, good, is_fenced=is_fenced))
         self._is_rotating = False
+        if not is_fenced:
+            writer.trim()
         writer.close()
         return successor
 
@@ -312,7 +314,9 @@ class Log:
             created_at_ns=self._clock.wall_ns(),
             predecessor=predecessor,
         )
-        writer = SegmentWriter.create(self._fs, self._directory, header)
+        writer = SegmentWriter.create(
+            self._fs, self._directory, header, ahead_bytes=self._options.ahead_bytes
+        )
         self._writer = writer
         self._views = (
             *self._views,
@@ -383,6 +387,7 @@ class Log:
             # A help for the next start, not a promise: every answered group is synced already.
             with contextlib.suppress(OSError):
                 writer.write_group([], 0, self._next_lsn, 0)
+                writer.trim()
                 writer.sync()
                 self._show(writer)
         writer.close()

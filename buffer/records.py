@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 256 * 2**10
 """Read at once: some hundred small frames; a large payload that is skipped is not read."""
+BLANK_BYTES = 2**20
+"""Read at once to see whether all of it is zeros."""
 
 
 class GroupRecord(NamedTuple):
@@ -130,6 +132,22 @@ class Records:
         if not self._base <= self.offset <= self._base + len(self._data) - FRAME_HEADER_BYTES:
             self._load(self.offset, self._window_bytes)
         return self._data, self._base
+
+    def is_blank(self, offset: int) -> bool:
+        """Whether nothing but zeros stands from here to the end: what is written ahead."""
+        for at in range(offset, self.end, BLANK_BYTES):
+            if self._fs.pread(self._fd, min(BLANK_BYTES, self.end - at), at).strip(b"\0"):
+                return False
+        return True
+
+    def has_changed(self, gap: Gap) -> bool:
+        """Whether a record stands at the gap by now: the log may be in use. If so, it is next."""
+        self._data = b""
+        self.offset = gap.offset
+        is_changed = not isinstance(self.peek(), Gap)
+        if not is_changed:
+            self.offset = gap.end
+        return is_changed
 
     def raw(self, offset: int, count: int) -> bytes:
         """Bytes as they are, for setting aside."""

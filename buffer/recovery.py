@@ -8,7 +8,8 @@ where                                                 what
 below the highest offset that a later group says was  **damage**: read past and set aside by
 synced, or in a segment with a successor              the reader; all that follows is delivered
 behind that, in the last segment                      **torn tail**: cut off; nobody was told
-                                                      that it is stored
+                                                      that it is stored. Zeros alone were written
+                                                      ahead: cut off too, and nothing is said
 behind a fenced segment's good length                 void: not looked at
 ====================================================  =========================================
 
@@ -248,9 +249,11 @@ class _Opening:
             ]
             self.next_lsn = Lsn(max(end, first + 1))
             if good < size:
-                self.torn_bytes = size - good
-                # More than could have been in it: LSNs that the lost group had are not given again.
-                self.next_lsn = Lsn(self.next_lsn + 1 + self.torn_bytes // FRAME_HEADER_BYTES)
+                if not records.is_blank(good):
+                    self.torn_bytes = size - good
+                    # More than could have been in it: LSNs that the lost group had are not given
+                    # again.
+                    self.next_lsn = Lsn(self.next_lsn + 1 + self.torn_bytes // FRAME_HEADER_BYTES)
                 self._fs.truncate(fd, good)
                 self._fs.fdatasync(fd)
             return SegmentView(path, first, end, good, header)

@@ -18,17 +18,23 @@ predecessor_lsn    8      first LSN of the segment before
 predecessor_bytes  8      good length of the segment before; what it has beyond is void
 crc                4      of the 72 bytes above
 =================  =====  =====================================================================
+
+Behind the last group of the active segment there may be zeros, written ahead: a sync of blocks that
+the file has already is a write to the disk, and one of a file that has grown is a transaction of
+the file system besides. It takes twice the time, and waits for whatever else is in that
+transaction. (PostgreSQL's wal_init_zero is for the same.)
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from buffer.frame import MARK_BYTES, Flaw, Seal, encode_group
-from buffer.fs import IOVEC_COUNT_MAX, create_durably, write_all
+from buffer.fs import IOVEC_COUNT_MAX, create_durably, is_no_room, write_all
 from buffer.lsn import LSN_MAX, Lsn
 
 if TYPE_CHECKING:
@@ -40,6 +46,10 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 HEADER_BLOCK_BYTES = 4_096
 SUFFIX = ".seg"
+
+GROUPS_AHEAD_MIN = 8
+"""Zeros are written for so many groups like the last one, or not at all: for one or two, writing
+twice costs more than it saves."""
 
 _COPY_OFFSETS = (0, 2_048)
 _MAGIC = b"CHARONWL"
@@ -174,18 +184,24 @@ class SegmentWriter:
         synced_bytes: end of the last group that is durable.
     """
 
-    def __init__(self, fs: FileSystem, fd: Fd, path: Path, header: SegmentHeader) -> None:
+    def __init__(
+        self, fs: FileSystem, fd: Fd, path: Path, header: SegmentHeader, ahead_bytes: int
+    ) -> None:
         self._fs = fs
         self._fd = fd
         self._seal = header.seal
+        self._ahead_bytes = ahead_bytes
+        self._file_bytes = HEADER_BLOCK_BYTES
         self.path = path
         self.header = header
         self.written_bytes = HEADER_BLOCK_BYTES
         self.synced_bytes = HEADER_BLOCK_BYTES
 
     @classmethod
-    def create(cls, fs: FileSystem, directory: Path, header: SegmentHeader) -> SegmentWriter:
-        """Makes the file.
+    def create(
+        cls, fs: FileSystem, directory: Path, header: SegmentHeader, *, ahead_bytes: int = 0
+    ) -> SegmentWriter:
+        """Makes the file; ``ahead_bytes`` of zeros are written ahead at a time.
 
         Raises:
             OSError: it could not be made; its name may be there or not, and may be tried again.
@@ -196,7 +212,7 @@ class SegmentWriter:
         assert len(header.nonce) == MARK_BYTES, "a nonce has 64 bits"
         path = directory / segment_name(header.first_lsn)
         fd = create_durably(fs, path, [encode_header(header)])
-        return cls(fs, fd, path, header)
+        return cls(fs, fd, path, header, ahead_bytes)
 
     @property
     def seal(self) -> Seal:
@@ -224,15 +240,27 @@ class SegmentWriter:
             # Small frames then: copying costs less than a second call, which could be torn off.
             pieces = [b"".join(pieces)]
         write_all(self._fs, self._fd, pieces, self.written_bytes)
-        self.written_bytes += len(header) + body_bytes
+        size = len(header) + body_bytes
+        self.written_bytes += size
+        if self.written_bytes > self._file_bytes:
+            self._file_bytes = self.written_bytes
+            if GROUPS_AHEAD_MIN * size <= self._ahead_bytes:
+                self._write_ahead()
 
     def cut(self) -> None:
-        """Removes what a failed write has left behind the last whole group.
+        """Removes what stands behind the last whole group: of a failed write, or zeros.
 
         Raises:
             OSError: it is still there; fence the segment.
         """
         self._fs.truncate(self._fd, self.written_bytes)
+        self._file_bytes = self.written_bytes
+
+    def trim(self) -> None:
+        """Removes zeros that no group will take. If they stay, they are read past."""
+        if self._file_bytes > self.written_bytes:
+            with contextlib.suppress(OSError):
+                self.cut()
 
     def sync(self) -> None:
         """Makes the groups written so far durable.
@@ -246,3 +274,20 @@ class SegmentWriter:
     def close(self) -> None:
         """Closes the file."""
         self._fs.close(self._fd)
+
+    def _write_ahead(self) -> None:
+        """Zeros for the groups to come. They become durable with the group that was just written.
+
+        Raises:
+            OSError: the disk is sick. No room for zeros is no error, and they are not tried again.
+        """
+        try:
+            write_all(self._fs, self._fd, [bytes(self._ahead_bytes)], self.written_bytes)
+        except OSError as error:
+            if not is_no_room(error):
+                raise
+            self._ahead_bytes = 0
+            with contextlib.suppress(OSError):  # zeros that stay hurt nobody
+                self.cut()
+        else:
+            self._file_bytes = self.written_bytes + self._ahead_bytes

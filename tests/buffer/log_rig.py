@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from buffer.checkpoint import Checkpoint
 
 ROOT = Path("/log")
-SMALL = BufferOptions(segment_bytes_max=8_192, log_bytes_max=2**20, disk_free_bytes_min=0)
+SMALL = BufferOptions(
+    segment_bytes_max=8_192, ahead_bytes=0, log_bytes_max=2**20, disk_free_bytes_min=0
+)
+"""Nothing is written ahead, so that a file is as long as what was committed to it."""
 EVERYTHING = 2**60
 
 

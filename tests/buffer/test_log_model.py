@@ -37,7 +37,10 @@ class LogModel(RuleBasedStateMachine):
         self.rig = LogRig(
             fs=FakeFileSystem(),
             options=BufferOptions(
-                segment_bytes_max=12_000, log_bytes_max=10**6, disk_free_bytes_min=0
+                segment_bytes_max=12_000,
+                ahead_bytes=5_000,
+                log_bytes_max=10**6,
+                disk_free_bytes_min=0,
             ),
         )
         self.number = 0

@@ -98,13 +98,20 @@ def test_a_torn_group_with_holes_is_cut_whole(rig: LogRig, hole: int) -> None:
     assert rig.recovered.torn_bytes == len(data) - start
 
 
-def test_zeros_behind_the_end_are_a_torn_tail(rig: LogRig) -> None:
+@pytest.mark.parametrize("stray", [b"", b"\1", bytes(2**20) + b"\1"])
+def test_zeros_behind_the_end_were_written_ahead_and_more_than_zeros_is_torn(
+    rig: LogRig, stray: bytes
+) -> None:
     rig.commit(request(1))
     path = rig.segments()[0]
-    rig.fs.put(path, rig.fs.content(path) + bytes(10_000))
+    size, more = len(rig.fs.content(path)), bytes(10_000) + stray
+    rig.fs.put(path, rig.fs.content(path) + more)
     rig.kill()
     assert rig.numbers() == [1]
-    assert rig.recovered.torn_bytes == 10_000
+    assert rig.recovered.torn_bytes == (len(more) if stray else 0)
+    assert len(rig.fs.content(path)) == size
+    rig.commit(request(2))
+    assert rig.kill().numbers() == [1, 2]
 
 
 def test_rot_below_a_later_group_is_damage_and_what_follows_is_delivered(rig: LogRig) -> None:

@@ -52,6 +52,7 @@ def scenario_of(seed: int, focus: tuple[str, ...] = ()) -> Scenario:
     is_tight = random.random() < 0.15
     options = BufferOptions(
         segment_bytes_max=segment,
+        ahead_bytes=Random(f"{seed} ahead").choice([0, 3_000, 9_000]),
         group_bytes_max=random.choice([800, 4_000, 2**20]),
         group_frames_max=random.choice([1, 6, 1_024]),
         queue_bytes_max=random.choice([2_000, 2**20]),

@@ -36,6 +36,7 @@ WORKLOAD = Scenario(
     seed=0,
     options=BufferOptions(
         segment_bytes_max=5_500,
+        ahead_bytes=3_000,
         log_bytes_max=2**30,
         disk_free_bytes_min=0,
         batch_rows_max=25,
