@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from catalog import json_depth
 from catalog.errors import Refused, TooLarge
 from catalog.json_values import holds_more
 from catalog.names import storable
@@ -59,7 +60,7 @@ def parse(field: str, text: str) -> Any:  # noqa: ANN401 - JSON may be anything
         NotJson: it cannot be read, or is nested too deeply.
     """
     try:
-        return json.loads(text)
+        return json_depth.loads(text)
     except (ValueError, RecursionError) as error:
         raise NotJson(field) from error
 

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+from catalog import json_depth
+
 Flat = dict[str, str]
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -17,7 +19,7 @@ def flattened(text: str | None) -> Flat:
     Objects are gone into, an array is one value, its parts joined by commas; null is no value.
     """
     try:
-        found = None if text is None else json.loads(text)
+        found = None if text is None else json_depth.loads(text)
     except (ValueError, RecursionError):
         return {}
     flat: Flat = {}
@@ -33,19 +35,31 @@ def flattened(text: str | None) -> Flat:
 
 def as_text(value: Any) -> str:  # noqa: ANN401 - JSON
     """A value as it is compared with others."""
-    text = str(value)
     match value:
         case bool():
-            text = "true" if value else "false"
+            return "true" if value else "false"
         case list():
-            text = ",".join(as_text(part) for part in value)
+            return ",".join(map(as_text, _leaves(value)))
         case dict():
-            text = json.dumps(value, sort_keys=True)
+            return json.dumps(value, sort_keys=True)
         case float() if value.is_integer() and abs(value) < 2**53:
-            text = str(int(value))
+            return str(int(value))
         case None:
-            text = ""
-    return text
+            return ""
+    return str(value)
+
+
+def _leaves(parts: list[Any]) -> list[Any]:
+    """The list without lists in it, an empty one being one null: by a loop, for deep ones."""
+    leaves: list[Any] = []
+    waiting: list[Any] = [parts]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list) and part:
+            waiting += reversed(part)
+        else:
+            leaves.append(None if part == [] else part)
+    return leaves
 
 
 def as_number(text: str) -> float | None:

@@ -6,12 +6,12 @@ no pattern of a client's is run: those may take for ever.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from catalog import json_depth
 from catalog.errors import Invalid
 from catalog.flat_documents import as_number, as_text
 from catalog.statuses import Status
@@ -76,7 +76,7 @@ def compiled(text: str) -> Predicate:
         Invalid: it cannot be read, or knows no such operator or field.
     """
     try:
-        found = json.loads(text)
+        found = json_depth.loads(text)
     except (ValueError, RecursionError) as error:
         raise Invalid("filter must be valid JSON") from error
     return _Compiler().node(found, 0)

@@ -6,13 +6,13 @@ A handler gets a `Call` with its validated body and gives JSON; it knows no stat
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from catalog import json_depth
 from catalog.errors import CatalogFailure
 from catalog.json_values import steps
 from catalog.scopes import INGEST, READ
@@ -173,7 +173,7 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401 - JSON may be anything
     except orjson.JSONDecodeError:
         pass
     try:
-        return json.loads(data)
+        return json_depth.loads(data)
     except (ValueError, RecursionError) as error:
         raise MalformedJson from error
 

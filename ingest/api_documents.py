@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
+from catalog import json_depth
 from catalog.names import storable
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def json_value(text: str | None) -> Any:  # noqa: ANN401 - JSON may be anything
 
 
 def _of_python(text: str) -> Any:  # noqa: ANN401 - JSON may be anything
-    value = json.loads(text, parse_constant=str, parse_float=_float, parse_int=_integer)
+    value = json_depth.loads(text, parse_constant=str, parse_float=_float, parse_int=_integer)
     return orjson.loads(storable(json.dumps(value, ensure_ascii=False)))
 
 

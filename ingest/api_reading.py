@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from catalog import json_depth
 from catalog.errors import Invalid, NotFound
 from catalog.iso_times import iso_time
 from catalog.run_pages import RunSearch
@@ -131,7 +132,7 @@ def _filter(query: ListQuery) -> str | None:
     if not bounds:
         return query.filter
     try:
-        given = json.loads(query.filter or "{}")
+        given = json_depth.loads(query.filter or "{}")
     except (ValueError, RecursionError) as error:
         raise Invalid("filter must be valid JSON") from error
     return json.dumps({"$and": [given, {"heartbeat_at": bounds}]})

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
+from catalog import json_depth
 from ingest.decode_lines import BLANKS, Block
 from ingest.refusals import WHOLE_LINE, Reason, Refusals, Refused
 
@@ -114,6 +115,7 @@ def parse_tolerantly(line: bytes) -> object:
     """
     try:
         value = _parse(_DECODER.decode, line.decode())
+        json_depth.check(line, value)
     except UnicodeDecodeError as error:
         byte = f"0x{line[error.start]:02x} at byte {error.start + 1}"
         message = f"not UTF-8: {byte}; encode the line as UTF-8"

@@ -108,6 +108,9 @@ def test_a_document_is_flat_with_its_numbers_recognised():
     text = '{"a": {"b": {"c": 1.0}}, "d": null, "e": NaN, "f.g": "x"}'
     assert flattened(text) == {"a.b.c": "1", "e": "nan", "f.g": "x"}
     assert flattened("[1]") == flattened("{") == flattened(None) == {}
+    lists = '{"a":[1,[2,[],[[3.0]]],{"b":[null]}],"b":[],"c":[[],[null,true]]}'
+    assert flattened(lists) == {"a": '1,2,,3,{"b": [null]}', "b": "", "c": ",,true"}
+    assert flattened('{"a":' + "[" * 900 + "1,2" + "]" * 900 + "}") == {"a": "1,2"}
     numbers = {"12": 12, "-0.5": -0.5, "1e3": 1000, "0": 0}
     others = ["012", "0x1f", "", "1,5", "nan", "inf", " 1", "1_000", "٣"]
     assert {text: as_number(text) for text in numbers} == numbers

@@ -164,6 +164,15 @@ def test_f07_deep_nesting_is_refused_quickly_and_alone(opening):
     assert decoded.errors[0].error == "nested too deeply"
 
 
+@pytest.mark.parametrize("levels", [1_100, 9_000])  # Python 3.12's own parser takes these
+@pytest.mark.parametrize("leaf", ["1", "NaN"])
+def test_what_is_nested_too_deeply_goes_by_no_python(levels, leaf):
+    deep = '{"time":1,"step":0,"data":{"a":1},"more":%s}' % ("[" * levels + leaf + "]" * levels)
+    decoded = decode("\n".join([deep, line({"x": 2})]))
+    assert (decoded.accepted, decoded.rejected) == (1, 1)
+    assert decoded.errors[0].error == "nested too deeply"
+
+
 def test_f08_ever_new_names_cost_no_memory():
     shapes = ShapeCache()
     body = lines(
