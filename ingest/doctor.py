@@ -89,6 +89,7 @@ def _disk(settings: Settings) -> Iterator[Diagnosis]:
     if trouble is not None:
         yield Diagnosis("disk", WARNING, f"{root}: {trouble}", "choose another with --data-dir")
     free, least = shutil.disk_usage(place).free, settings.disk_free_bytes_min
+    room = f"{_size(free)} free on {kind_of(place) or 'an unknown file system'}"
     if free < least:
         yield Diagnosis(
             "disk",
@@ -101,12 +102,12 @@ def _disk(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "disk",
             NOTE,
-            f"{_size(free)} free on {kind_of(place) or 'an unknown file system'}; the log may "
-            f"take {_size(settings.log_bytes_max)} above the {_size(least)} that stay free",
+            f"{room}; the log may take {_size(settings.log_bytes_max)} above the {_size(least)} "
+            "that stay free",
             "in a long outage of ClickHouse the disk, not log_bytes_max, will be the limit",
         )
     else:
-        yield Diagnosis("disk", OK, f"{_size(free)} free on {kind_of(place)}")
+        yield Diagnosis("disk", OK, room)
     yield _sync(place)
 
 

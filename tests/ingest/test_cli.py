@@ -244,6 +244,14 @@ def test_doctor_says_what_to_do_about_each_finding(charon, charon_json, monkeypa
     assert "→" in out
 
 
+def test_doctor_says_so_where_the_file_system_cannot_be_told(charon, monkeypatch):
+    monkeypatch.setattr("ingest.doctor.kind_of", lambda _place: None)  # as in a chroot
+    for log_bytes_max in (2**28, 2**60):
+        monkeypatch.setenv("CHARON_LOG_BYTES_MAX", str(log_bytes_max))
+        status, out, _ = charon("doctor")
+        assert (status, "free on an unknown file system" in out) == (0, True)
+
+
 def test_doctor_tells_of_a_catalogue_that_a_newer_release_has_upgraded(charon, tmp_path):
     data = tmp_path / "data"
     charon("keys", "create", "x", "--data-dir", data)
