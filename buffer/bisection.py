@@ -45,6 +45,11 @@ def span_of(pending: Pending) -> RowSpan:
     return RowSpan(path.next_row, path.try_end)
 
 
+def is_last(pending: Pending) -> bool:
+    """Whether nothing of the batch is left behind the next try."""
+    return span_of(pending).end >= pending.rows
+
+
 def is_exhausted(pending: Pending) -> bool:
     """Whether all tries are used up: what is left is sent whole, and waits for the operator."""
     return pending.path is not None and pending.path.inserts >= INSERTS_MAX

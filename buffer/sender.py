@@ -195,8 +195,8 @@ class Sender:
         if frames is None:
             frames = self._frames = await self._reread(pending)
             if frames.rows != pending.rows:
-                if self._found == pending.number:
-                    await self._go_on(pending, None)  # stored whole, before the damage
+                if self._found == pending.number and bisection.is_last(pending):
+                    await self._go_on(pending, None)  # stored to its end, before the damage
                 else:
                     await self._shrink(pending, frames)
                 return
