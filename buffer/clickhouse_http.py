@@ -46,6 +46,9 @@ class Endpoint:
     """A CA bundle for https; None: the system's."""
     timeout_seconds: float = 60.0
     """For an answer, from the last byte sent or received."""
+    is_embedded: bool = False
+    """It is the engine that this server's supervisor runs: large blocks are handed over as
+    memory."""
 
     def __post_init__(self) -> None:
         """Move a user and password out of the address, so that no message can repeat them.

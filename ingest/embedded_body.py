@@ -1,12 +1,16 @@
 """A request's body: decompressed as it comes, and an insert's data in memory of its own.
 
 The data goes into a memfd, which the engine reads as a file: `INSERT … FROM INFILE
-'/proc/self/fd/n'` is the one way on which chDB reports every failure.
+'/proc/self/fd/n'` is the one way on which chDB reports every failure. A worker on this machine
+hands over a memfd of its own instead, which is read where it is (`schema.handing`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 import lz4.frame
@@ -14,9 +18,12 @@ import lz4.frame
 from ingest.body_decoding import BadEncoding, BodyDecoder, BodyTooLarge, UnknownEncoding
 from ingest.embedded_errors import refuse
 from ingest.embedded_statement import QUERY_CHARS_MAX
+from schema.handing import REFUSED_STATUS, SEALS, Place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+
+    from ingest.embedded_errors import EngineError
 
 DATA_BYTES_MAX: Final = 2**30
 """Of one insert. 3,000,000 rows are about 200 MB."""
@@ -59,10 +66,25 @@ class InsertRoom:
 class DataFile:
     """Data of an INSERT, in anonymous memory that the kernel frees with the descriptor."""
 
-    def __init__(self, room: InsertRoom) -> None:
+    def __init__(self, room: InsertRoom, handed: str | None = None) -> None:
+        """Empty, or with what was handed over.
+
+        Raises:
+            EngineError: with `REFUSED_STATUS`, where that cannot be had or is not what it was
+                said to be; as `write`, where there is no room for it.
+        """
         self._room = room
-        self._descriptor = os.memfd_create("insert", os.MFD_CLOEXEC)
         self._size = 0
+        self._is_handed = handed is not None
+        if handed is None:
+            self._descriptor = os.memfd_create("insert", os.MFD_CLOEXEC)
+            return
+        self._descriptor = _opened(handed)
+        try:
+            self._take(os.fstat(self._descriptor).st_size)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
 
     @property
     def name(self) -> str:
@@ -73,14 +95,11 @@ class DataFile:
         """Appends.
 
         Raises:
-            EngineError: more than one insert, or all together, may have.
+            EngineError: more than one insert, or all together, may have; data was handed over.
         """
-        if self._size + len(data) > DATA_BYTES_MAX:
-            raise refuse(
-                229, "QUERY_IS_TOO_LARGE", f"An insert's data is at most {DATA_BYTES_MAX} bytes"
-            )
-        self._room.take(len(data))
-        self._size += len(data)
+        if data and self._is_handed:
+            raise refuse(36, "BAD_ARGUMENTS", "An insert's data is handed over, or in the body")
+        self._take(len(data))
         view = memoryview(data)
         while view:
             view = view[os.write(self._descriptor, view) :]
@@ -90,6 +109,14 @@ class DataFile:
         os.close(self._descriptor)
         self._room.give_back(self._size)
         self._size = 0
+
+    def _take(self, size: int) -> None:
+        if self._size + size > DATA_BYTES_MAX:
+            raise refuse(
+                229, "QUERY_IS_TOO_LARGE", f"An insert's data is at most {DATA_BYTES_MAX} bytes"
+            )
+        self._room.take(size)
+        self._size += size
 
 
 async def decoded(body: AsyncIterator[bytes], encoding: str) -> AsyncGenerator[bytes]:
@@ -121,6 +148,34 @@ async def read_head(pieces: AsyncIterator[bytes]) -> bytes:
         if len(head) > QUERY_CHARS_MAX:
             break
     return bytes(head)
+
+
+def _opened(handed: str) -> int:
+    """A descriptor of our own for memory of another process; a client can name nothing else."""
+    place = Place.parse(handed)
+    if place is None:
+        raise _not_had("the header does not name a place")
+    try:
+        # Nothing else is opened: it might be a pipe, and block.
+        descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC) if _is(place) else None
+    except OSError as error:
+        raise _not_had(str(error.strerror)) from error
+    if descriptor is None:
+        raise _not_had("it is not there any more")
+    opened = replace(place, pid=os.getpid(), descriptor=descriptor)
+    if not _is(opened) or fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS != SEALS:
+        os.close(descriptor)
+        raise _not_had("it is not there any more, or may still change")
+    return descriptor
+
+
+def _is(place: Place) -> bool:
+    return str(Path(place.path).readlink()) == place.target
+
+
+def _not_had(why: str) -> EngineError:
+    message = f"Cannot have the data that was handed over: {why}"
+    return refuse(76, "CANNOT_OPEN_FILE", message, status=REFUSED_STATUS)
 
 
 def _decoder(encoding: str) -> _Decoder:

@@ -32,17 +32,21 @@ _STATUS_OF: Final = {code: status for status, codes in _STATUSES.items() for cod
 class EngineError(Exception):
     """One exception of ClickHouse, raised by the engine or by this front in its manner."""
 
-    def __init__(self, code: int, name: str, text: str) -> None:
+    def __init__(self, code: int, name: str, text: str, *, status: int | None = None) -> None:
         super().__init__(text)
         self.code = code
         self.name = name
         self.text = text
-        self.status = _STATUS_OF.get(code, 500)
+        self.status = _STATUS_OF.get(code, 500) if status is None else status
 
 
-def refuse(code: int, name: str, message: str) -> EngineError:
-    """An error made here, worded as the engine words its own."""
-    return EngineError(code, name, f"Code: {code}. DB::Exception: {message} ({name})")
+def refuse(code: int, name: str, message: str, *, status: int | None = None) -> EngineError:
+    """An error made here, worded as the engine words its own.
+
+    `status` is of HTTP, where it is not the one that ClickHouse answers for the code.
+    """
+    text = f"Code: {code}. DB::Exception: {message} ({name})"
+    return EngineError(code, name, text, status=status)
 
 
 def parse_error(text: str, version: str) -> EngineError:

@@ -27,6 +27,7 @@ from ingest.embedded_statement import (
     select_into,
 )
 from ingest.embedded_underway import Underway
+from schema.handing import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -152,7 +153,7 @@ class Front:
         return await self._plain(call)
 
     async def _insert(self, call: _Call) -> web.Response:
-        file = DataFile(self._room)
+        file = DataFile(self._room, call.request.headers.get(HEADER))
         try:
             file.write(call.data)
             async for piece in call.body:

@@ -82,6 +82,7 @@ class WorkerConfig:
                 password=values["clickhouse_password"],
                 ca_file=settings.clickhouse_ca,
                 timeout_seconds=settings.clickhouse_timeout_seconds,
+                is_embedded=settings.is_embedded,
             ),
         )
 

@@ -5,14 +5,16 @@ import time
 
 import pytest
 
-from buffer.clickhouse import ClickHouseSink
+from buffer.clickhouse import HANDED_BYTES_MIN, ClickHouseSink
 from buffer.clickhouse_http import Endpoint
 from buffer.clock import SystemClock
+from buffer.handing import hand
 from buffer.sink import SinkError
 from buffer.statistics import TableCondition
 from schema.block import build_block, layout_of
 from schema.chcodes import ErrorClass
 from schema.ddl import create_table
+from schema.handing import Place
 from schema.streams import METRICS, STREAMS, StreamKind
 from tests.buffer.delivery_rig import Rig, logs, metrics
 from tests.engine_process import start_engine
@@ -67,6 +69,70 @@ async def test_a_block_is_stored_and_the_same_token_adds_nothing(sink):
     assert await count(sink) == 2
     await sink.insert(LAYOUT, block(1.0), token="t:2", query_id="q-2")
     assert await count(sink) == 3
+
+
+@pytest.fixture
+async def embedded(engine, sink):
+    """A sink that hands large blocks over, and every block here is large."""
+    made = ClickHouseSink(endpoint_of(engine, is_embedded=True), clock=SystemClock())
+    yield made
+    await made.close()
+
+
+def large_block(number=1):
+    made = build_block(LAYOUT, [metrics(*map(float, range(10_000)))], number)
+    assert made.size >= HANDED_BYTES_MIN
+    return made
+
+
+async def test_a_large_block_is_handed_to_the_embedded_engine(embedded, monkeypatch):
+    monkeypatch.setattr("buffer.clickhouse._pieces", None)  # nothing goes through the socket
+    for _ in range(3):
+        await embedded.insert(LAYOUT, large_block(), token="t:1", query_id="q-1")
+    assert await count(embedded) == 10_000
+    await embedded.insert(LAYOUT, large_block(2), token="t:2", query_id="q-2")
+    assert await embedded.has_batch(LAYOUT, 2)
+
+
+async def test_a_small_block_and_another_server_s_go_as_a_body(embedded, sink, monkeypatch):
+    monkeypatch.setattr("buffer.clickhouse.hand", None)
+    await embedded.insert(LAYOUT, block(1.0), token="t:1", query_id="q-1")
+    await sink.insert(LAYOUT, large_block(), token="t:2", query_id="q-2")
+    assert await count(sink) == 10_001
+
+
+async def test_an_engine_that_cannot_have_it_gets_a_body_then_and_from_then_on(
+    embedded, monkeypatch
+):
+    tries = []
+
+    async def closed_at_once(pieces):
+        handed = await hand(pieces)
+        tries.append(handed)
+        monkeypatch.setattr(handed, "place", Place(1, 0, handed.place.name))
+        return handed
+
+    monkeypatch.setattr("buffer.clickhouse.hand", closed_at_once)
+    for number in (1, 2):
+        await embedded.insert(LAYOUT, large_block(number), token=f"t:{number}", query_id="q")
+    assert await count(embedded) == 20_000
+    assert len(tries) == 1
+
+
+async def test_without_memory_a_block_goes_as_a_body(embedded, monkeypatch):
+    async def none(_):
+        return None
+
+    monkeypatch.setattr("buffer.clickhouse.hand", none)
+    await embedded.insert(LAYOUT, large_block(), token="t:1", query_id="q-1")
+    assert await count(embedded) == 10_000
+
+
+async def test_a_handed_block_s_error_is_the_engine_s_own(embedded):
+    await execute(embedded, "DROP TABLE mlop_metrics SYNC")
+    with pytest.raises(SinkError) as caught:
+        await embedded.insert(LAYOUT, large_block(), token="t:1", query_id="q-1")
+    assert caught.value.code == 60
 
 
 async def test_a_block_is_looked_up_by_its_number(sink):
