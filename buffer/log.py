@@ -45,6 +45,7 @@ from buffer.segment import (
     SegmentView,
     SegmentWriter,
 )
+from schema.streams import StreamKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,9 +57,10 @@ if TYPE_CHECKING:
     from buffer.fs import FileSystem
     from buffer.metrics import Metrics
     from buffer.options import BufferOptions
-    from schema.streams import StreamKind
 
 __all__ = ["Damage", "Entry", "GroupOutcome", "Log", "LogStatistics", "Reader"]
+
+_NO_ENDS = [0] * (max(StreamKind) + 1)
 
 
 class Entry(NamedTuple):
@@ -129,6 +131,7 @@ class Log:
         self._metrics = metrics
         self._random_bytes = random_bytes
         self._writer: SegmentWriter | None = None
+        self._ends = _NO_ENDS.copy()
         self._is_rotating = False
         self._fenced = 0
         self._kept_bytes = 0
@@ -267,10 +270,13 @@ class Log:
 
     def _write(self, writer: SegmentWriter, entries: Sequence[Entry]) -> int:
         first = lsn = self._next_lsn
+        ends = self._ends
         pieces: list[bytes] = []
         for submission, received_at_ns, _ in entries:
             encode_frames(submission, received_at_ns, lsn, writer.seal, pieces)
             lsn = Lsn(lsn + len(submission.chunks))
+            for chunks in submission.chunks:
+                ends[chunks.kind] = lsn
         self._next_lsn = lsn
         writer.write_group(pieces, lsn - first, first, sum(entry.frame_bytes for entry in entries))
         return lsn - first
@@ -318,15 +324,21 @@ class Log:
             self._fs, self._directory, header, ahead_bytes=self._options.ahead_bytes
         )
         self._writer = writer
-        self._views = (
-            *self._views,
-            SegmentView(writer.path, first_lsn, first_lsn, writer.synced_bytes, header),
+        self._ends = _NO_ENDS.copy()
+        view = SegmentView(
+            writer.path, first_lsn, first_lsn, writer.synced_bytes, header, tuple(self._ends)
         )
+        self._views = (*self._views, view)
         return writer
 
     def _show(self, writer: SegmentWriter) -> None:
         """Lets readers see what is synced."""
-        last = replace(self._views[-1], end_lsn=self._next_lsn, good_bytes=writer.synced_bytes)
+        last = replace(
+            self._views[-1],
+            end_lsn=self._next_lsn,
+            good_bytes=writer.synced_bytes,
+            ends=tuple(self._ends),
+        )
         self._views = (*self._views[:-1], last)
 
     def _fence(self, writer: SegmentWriter, cause: OSError) -> None:

@@ -164,6 +164,11 @@ class Reader:
 
         None at the end of what may be read.
         """
+        if view.has_none(self._kind, self._lsn):
+            # Most tables have no frame in most segments: to sweep through what is another table's
+            # costs two thirds of what it costs that one.
+            self._return_to((self._lsn, view.end_lsn, view.good_bytes))
+            return None
         if view.header is not None and self._sweep(self._open(view), frames, limits):
             return _ENOUGH
         place = self._place()

@@ -40,6 +40,7 @@ from buffer.lsn import LSN_MAX, Lsn
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from schema.streams import StreamKind
 
     from buffer.fs import Fd, FileSystem
 
@@ -99,6 +100,8 @@ class SegmentView:
     Attributes:
         header: None where both copies are damaged: then nothing of the segment can be read.
         end_lsn: one past the last frame of its last synced group.
+        ends: by stream, an LSN from which on there is no frame of it below ``end_lsn``; None where
+            that is not known, because the segment was not written by this process.
     """
 
     path: Path
@@ -106,6 +109,11 @@ class SegmentView:
     end_lsn: Lsn
     good_bytes: int
     header: SegmentHeader | None
+    ends: tuple[int, ...] | None = None
+
+    def has_none(self, kind: StreamKind, from_lsn: int) -> bool:
+        """Whether no frame of a stream is there from an LSN on: then there is nothing to read."""
+        return self.ends is not None and self.ends[kind] <= from_lsn
 
 
 def segment_name(first_lsn: int) -> str:
