@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiochclient import ChClient
 
+from buffer.block_body import BlockBody
 from buffer.clickhouse_http import (
     BoundedHttpClient,
     ClickHouseFailure,
@@ -32,15 +33,12 @@ from schema.quoting import literal, qualified
 from schema.streams import STREAMS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from buffer.clock import Clock
     from schema.block import Block, Layout
     from schema.ids import BlockNumber
     from schema.streams import StreamKind
-
-PIECE_BYTES_MAX = 2**20
-"""Of one write to the socket: a block's columns are cut to this; none holds up the loop."""
 
 HANDED_BYTES_MIN = 2**18
 """A block of this size or more is handed to the embedded engine as memory. Of 200,000 rows the
@@ -110,7 +108,7 @@ class ClickHouseSink:
         client, http = self._client(settings), self._session()
         try:
             if not await self._hand_over(client, statement, block):
-                await client.insert_file(statement, _pieces(block.pieces))
+                await client.insert_file(statement, BlockBody(block))
         except (ClickHouseFailure, TransportFailure) as error:
             if isinstance(error, TransportFailure) and error.is_late:
                 # A server that needs longer than this for a block would never get one done.
@@ -257,22 +255,3 @@ def _sink_error(failure: ClickHouseFailure | TransportFailure) -> SinkError:
         is_outcome_unknown=failure.status >= 500 or failure.status == 200,
         bad_row=int(found.group(1)) - 1 if found else None,
     )
-
-
-async def _pieces(pieces: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """The block in writes of about `PIECE_BYTES_MAX`: small pieces joined, large ones cut."""
-    small: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        if small and size + len(piece) > PIECE_BYTES_MAX:
-            yield b"".join(small)
-            small.clear()
-            size = 0
-        if len(piece) <= PIECE_BYTES_MAX:
-            small.append(piece)
-            size += len(piece)
-            continue
-        for offset in range(0, len(piece), PIECE_BYTES_MAX):
-            yield piece[offset : offset + PIECE_BYTES_MAX]
-    if small:
-        yield b"".join(small)

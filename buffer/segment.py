@@ -40,9 +40,9 @@ from buffer.lsn import LSN_MAX, Lsn
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from schema.streams import StreamKind
 
     from buffer.fs import Fd, FileSystem
+    from schema.streams import StreamKind
 
 FORMAT_VERSION = 1
 HEADER_BLOCK_BYTES = 4_096
