@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from schema.streams import StreamKind
 
 
+LET_GO_AT_ONCE = 1_024
+"""Frames whose memory is given back in one step, in 0.1 ms."""
+
+
 class Frames(Sequence[Frame]):
     """Frames in LSN order.
 
@@ -70,6 +74,16 @@ class Frames(Sequence[Frame]):
         self.proofs.extend((frame.lsn, frame.payload_crc))
         self.rows += frame.chunks.row_count
         self.bytes += frame_bytes(frame)
+
+    def let_go(self) -> None:
+        """Becomes empty, step by step, on a thread: nobody looks at it any more.
+
+        A list that goes takes all of its items with it and holds Python's lock meanwhile: for 2 to
+        4 ms with those of 20,000 frames.
+        """
+        for items in (self.headers, self.stack.payloads, self.stack.owners, self.stack.row_counts):
+            while items:
+                del items[-LET_GO_AT_ONCE:]
 
     def __len__(self) -> int:
         return len(self.headers)

@@ -26,6 +26,7 @@ from buffer.checkpoint import Pending
 from buffer.condition import Condition
 from buffer.cursor import reread
 from buffer.errors import Unavailable
+from buffer.frames import LET_GO_AT_ONCE
 from buffer.lsn import Lsn
 from buffer.quarantine import QuarantineFull
 from buffer.sink import SinkError
@@ -177,7 +178,8 @@ class Sender:
                 await self._failed(error)
             except QuarantineFull as error:
                 await self._wait(TableCondition.WAITING, str(error), None)
-        self._frames, self.oldest_received_ns = None, None
+        self.oldest_received_ns = None
+        await self._let_go()
 
     async def _step(self, pending: Pending) -> None:
         """One try: settles a doubt, or sends the next span.
@@ -367,8 +369,13 @@ class Sender:
             await self._wait(TableCondition.WAITING, error.message, error.code)
 
     async def _wait(self, state: TableCondition, reason: str, code: int | None) -> None:
-        self._frames = None  # read again from the log: memory does not wait with us
+        await self._let_go()  # read again from the log: memory does not wait with us
         await self._around.clock.sleep(self.condition.failed(state, reason, code))
+
+    async def _let_go(self) -> None:
+        frames, self._frames = self._frames, None
+        if frames is not None and len(frames) > LET_GO_AT_ONCE:
+            await self._parts.disk.run(frames.let_go)
 
     async def _reread(self, pending: Pending) -> Frames:
         parts = self._parts

@@ -52,7 +52,8 @@ def repeat_lines(body: bytes, even: int, counts: Callable[[], Iterable[int]]) ->
     lines = len(body) // 8
     if 0 < even <= lines:
         # Every even-th place at once, as often as there are rows in a line: 3 ns a row.
-        source, target = array("Q", body), array("Q", bytes(8 * lines * even))
+        source = array("Q", body)
+        target = source * even  # of the right size; what is in it does not matter
         for place in range(even):
             target[place::even] = source
         return target.tobytes()
