@@ -62,7 +62,7 @@ def _joined(pieces: Iterable[bytes]) -> Iterator[bytes | memoryview]:
         if len(piece) < SMALL_BYTES:
             small.append(piece)
             size += len(piece)
-        if small and (len(piece) >= SMALL_BYTES or size >= SMALL_BYTES):
+        if size and (len(piece) >= SMALL_BYTES or size >= SMALL_BYTES):
             yield b"".join(small)
             small.clear()
             size = 0
@@ -72,5 +72,5 @@ def _joined(pieces: Iterable[bytes]) -> Iterator[bytes | memoryview]:
                 yield view[offset : offset + PIECE_BYTES_MAX]
         elif len(piece) >= SMALL_BYTES:
             yield piece
-    if small:
+    if size:
         yield b"".join(small)
