@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from buffer.frames import Frames
+from buffer.frames import LET_GO_AT_ONCE, Frames
 from buffer.lsn import Lsn
 from buffer.sweep import Limits
 
@@ -143,6 +143,12 @@ async def reread(
         OSError: the log could not be read.
     """
     return await disk.run(_read_batch, log, kind, pending)
+
+
+async def let_go(frames: Frames | None, disk: Disk) -> None:
+    """Gives back the memory of frames that nobody else has; of many on the disk's thread."""
+    if frames is not None and len(frames) > LET_GO_AT_ONCE:
+        await disk.run(frames.let_go)
 
 
 async def _first_of(*awaitables: Coroutine[object, object, object]) -> None:

@@ -45,6 +45,7 @@ from buffer.segment import (
     SegmentView,
     SegmentWriter,
 )
+from buffer.statistics import LogStatistics
 from schema.streams import StreamKind
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from buffer.metrics import Metrics
     from buffer.options import BufferOptions
 
-__all__ = ["Damage", "Entry", "GroupOutcome", "Log", "LogStatistics", "Reader"]
+__all__ = ["Damage", "Entry", "GroupOutcome", "Log", "Reader"]
 
 _NO_ENDS = [0] * (max(StreamKind) + 1)
 
@@ -83,24 +84,6 @@ class GroupOutcome:
     failures: dict[int, BufferFailure]
     frames: int
     bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogStatistics:
-    """The log at one moment.
-
-    ``bytes`` are on disk; ``kept_bytes`` of them were delivered by all tables at the last
-    `Log.release`, and are kept for the repeat window.
-    """
-
-    bytes: int
-    segments: int
-    kept_bytes: int
-    oldest_lsn: Lsn
-    durable_lsn: Lsn
-    next_lsn: Lsn
-    fenced: int
-    """Segments fenced since the start."""
 
 
 class Log:

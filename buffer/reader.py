@@ -2,7 +2,8 @@
 
 The reader sees groups that are synced and nothing else: it reads below the lengths in the log's
 views, which the committer moves after each sync. It shares no state with the committer but the
-tuple of views, so it may run on another thread.
+tuple of views, so it may run on another thread. A view also says from which LSN on a segment has no
+frame of a table: what is there is not read for it.
 """
 
 from __future__ import annotations

@@ -24,12 +24,11 @@ from buffer.batch import block_number, names_of, query_id_of, raised
 from buffer.building import set_aside
 from buffer.checkpoint import Pending
 from buffer.condition import Condition
-from buffer.cursor import reread
+from buffer.cursor import let_go, reread
 from buffer.errors import Unavailable
-from buffer.frames import LET_GO_AT_ONCE
 from buffer.lsn import Lsn
 from buffer.quarantine import QuarantineFull
-from buffer.sink import SinkError
+from buffer.sink import LiveTable, SinkError
 from buffer.statistics import TableCondition
 from schema.chcodes import ErrorClass
 from schema.streams import STREAMS
@@ -44,21 +43,12 @@ if TYPE_CHECKING:
     from buffer.log import Damage
     from buffer.quarantine import SetAside
     from buffer.surroundings import ShardParts, Surroundings
-    from schema.block import Layout
     from schema.streams import StreamKind
 
 _log = structlog.get_logger()
 
 _STORED_CLASSES = frozenset({ErrorClass.ROWS, ErrorClass.OURS})
 """Before the rows or we are blamed: were they stored? Then it was a view that failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveTable:
-    """The table as the server had it when it was last asked."""
-
-    layout: Layout
-    is_replicated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,8 +364,7 @@ class Sender:
 
     async def _let_go(self) -> None:
         frames, self._frames = self._frames, None
-        if frames is not None and len(frames) > LET_GO_AT_ONCE:
-            await self._parts.disk.run(frames.let_go)
+        await let_go(frames, self._parts.disk)
 
     async def _reread(self, pending: Pending) -> Frames:
         parts = self._parts

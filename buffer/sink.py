@@ -6,6 +6,7 @@ that loses answers, forgets parts and refuses by code. The flusher knows only th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from buffer.errors import BufferFailure
@@ -54,6 +55,14 @@ class SinkError(BufferFailure):
         """The same, for somebody to mend."""
         message = f"{why}: {self.message}"
         return SinkError(ErrorClass.OPERATOR, self.code, message, is_outcome_unknown=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTable:
+    """The table as the server had it when it was last asked."""
+
+    layout: Layout
+    is_replicated: bool
 
 
 class Sink(Protocol):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from buffer.lsn import Lsn
+
 
 class TableCondition(Enum):
     """What a table's flusher is doing about its batches."""
@@ -20,6 +22,24 @@ class TableCondition(Enum):
     """Somebody has to act: the operator, or whoever empties the quarantine. Tried all the same."""
     STOPPED = "stopped"
     """A bug of ours: nothing more is sent to that table until a restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatistics:
+    """The log at one moment.
+
+    ``bytes`` are on disk; ``kept_bytes`` of them were delivered by all tables at the last
+    `Log.release`, and are kept for the repeat window.
+    """
+
+    bytes: int
+    segments: int
+    kept_bytes: int
+    oldest_lsn: Lsn
+    durable_lsn: Lsn
+    next_lsn: Lsn
+    fenced: int
+    """Segments fenced since the start."""
 
 
 @dataclass(frozen=True, slots=True)
