@@ -27,6 +27,7 @@ from aiohttp import http_parser, web
 from ingest import logs
 from ingest.connection import ConnectionFactory, ConnectionLimits
 from ingest.lifeline import Lifeline
+from ingest.memory import keep_memory
 from ingest.parts import Parts, WorkerConfig, build
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def _raise_descriptor_limit() -> int:
 
 def main() -> None:
     """The process's entry."""
+    keep_memory()
     lifeline = Lifeline.take()
     config = WorkerConfig.from_json(lifeline.config)
     lifeline.config.clear()  # the secrets are in the settings, where no repr shows them
