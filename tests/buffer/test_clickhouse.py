@@ -86,7 +86,7 @@ def large_block(number=1):
 
 
 async def test_a_large_block_is_handed_to_the_embedded_engine(embedded, monkeypatch):
-    monkeypatch.setattr("buffer.clickhouse._pieces", None)  # nothing goes through the socket
+    monkeypatch.setattr("buffer.clickhouse.BlockBody", None)  # nothing goes through the socket
     for _ in range(3):
         await embedded.insert(LAYOUT, large_block(), token="t:1", query_id="q-1")
     assert await count(embedded) == 10_000
