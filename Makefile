@@ -69,7 +69,7 @@ bench: $(INSTALLED)
 bench-peers: $(INSTALLED)
 	@$(BIN)/charon bench --peers $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SAVE),--save)
 
-# All figures of docs/benchmarks.md, for a quiet machine: about ten minutes. QUICK=1 to see it work.
+# All figures of docs/benchmarks.md, for a quiet machine: a quarter of an hour. QUICK=1 to see it work.
 bench-all: $(INSTALLED_DEV)
 	@$(BIN)/python -m loadtest.bench_all --out $(or $(OUT),bench-results) \
 		$(if $(QUICK),--quick) $(if $(INTO),--into $(INTO)) $(if $(SAVE),--save)

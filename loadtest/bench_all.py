@@ -1,7 +1,8 @@
 """`make bench-all`: every figure of docs/benchmarks.md in one go, for a quiet machine left alone.
 
 Writes ``figures.json`` and ``tables.md`` into a directory, step by step, so that what was measured
-is there whatever happens to the rest. About ten minutes; with --quick three, to see that it works.
+is there whatever happens to the rest. A quarter of an hour; with --quick a few
+minutes, to see that it works.
 """
 
 from __future__ import annotations
