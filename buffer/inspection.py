@@ -268,7 +268,8 @@ def _walk(
     progress: Callable[[int], None] | None,
 ) -> Iterator[Found]:
     synced = HEADER_BLOCK_BYTES
-    waiting: list[Found] = []  # faults that are a tail unless a later group says otherwise
+    # Faults that are a tail unless a later group says otherwise, and the frame that they are in.
+    waiting: list[tuple[Found, FrameRecord | None]] = []
     while (record := records.next()) is not None:
         if progress is not None:
             progress(records.offset)
@@ -281,17 +282,18 @@ def _walk(
                 records.is_blank(record.offset) or records.has_changed(record)
             ):
                 continue  # zeros written ahead, where the server may have gone on meanwhile
-            waiting.append(_gap(segment, record))
+            waiting.append((_gap(segment, record), None))
         elif chosen.has(record):
             found = _found(segment, records, record)
             if found.fault is None:
                 yield found
             else:
-                waiting.append(found)
+                waiting.append((found, record))
         if waiting:
-            yield from (one for one in waiting if _is_settled(segment, one, synced))
-            waiting = [one for one in waiting if not _is_settled(segment, one, synced)]
-    yield from (_as_tail(one) for one in waiting)
+            settled = [one for one in waiting if _is_settled(segment, one[0], synced)]
+            waiting = [one for one in waiting if not _is_settled(segment, one[0], synced)]
+            yield from (_settled(segment, records, *one) for one in settled)
+    yield from (_as_tail(found) for found, _ in waiting)
 
 
 def _found(segment: SegmentLook, records: Records, record: FrameRecord) -> Found:
@@ -312,6 +314,16 @@ def _gap(segment: SegmentLook, gap: Gap) -> Found:
 
 def _is_settled(segment: SegmentLook, found: Found, synced: int) -> bool:
     return segment.state is not SegmentState.LAST or found.offset < synced
+
+
+def _settled(
+    segment: SegmentLook, records: Records, found: Found, record: FrameRecord | None
+) -> Found:
+    """The fault; or the frame, where zeros written ahead were read while it was being written."""
+    if record is None or segment.state is not SegmentState.LAST:
+        return found
+    records.read_anew()
+    return _found(segment, records, record)
 
 
 def _as_tail(found: Found) -> Found:

@@ -140,9 +140,13 @@ class Records:
                 return False
         return True
 
+    def read_anew(self) -> None:
+        """What is looked at next is read once more: the log may have gone on meanwhile."""
+        self._data = b""
+
     def has_changed(self, gap: Gap) -> bool:
         """Whether a record stands at the gap by now: the log may be in use. If so, it is next."""
-        self._data = b""
+        self.read_anew()
         self.offset = gap.offset
         is_changed = not isinstance(self.peek(), Gap)
         if not is_changed:

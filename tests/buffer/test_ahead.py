@@ -23,6 +23,8 @@ from tests.fakes.disk import Fail, Short
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from buffer.fs import Fd
+
 AHEAD = 4_000
 ONE_GROUP = 300
 """About what a small request takes, of which zeros are written for eight and more."""
@@ -32,6 +34,15 @@ ONE_GROUP = 300
 def rig() -> LogRig:
     options = replace(SMALL, segment_bytes_max=20_000, ahead_bytes=AHEAD)
     return LogRig(options=options).open()
+
+
+def rows(number: int) -> Submission:
+    """A request whose payload can be read."""
+    chunks = chunks_of_lines(
+        *(TenantId("t"), "p", RunId(1), (1764423221123,), (0,), (name_shape(("a", "b")),)),
+        (1.0, 2.0),
+    )
+    return Submission((chunks,), number.to_bytes(16, "little"), 2, 0)
 
 
 def size_of(rig: LogRig) -> int:
@@ -156,18 +167,45 @@ def test_who_looks_at_a_log_in_use_is_not_told_of_zeros(rig: LogRig) -> None:
 
 
 def test_who_looks_while_the_log_goes_on_is_told_of_what_came(rig: LogRig) -> None:
-    rows = chunks_of_lines(
-        *(TenantId("t"), "p", RunId(1), (1764423221123,), (0,), (name_shape(("a", "b")),)),
-        (1.0, 2.0),
-    )
-    rig.commit(Submission((rows,), bytes(16), 2, 0))
+    rig.commit(rows(0))
     (shard,) = look_at_all(rig.fs, ROOT)
     (segment,) = shard.segments
     looking = frames_of(rig.fs, segment)
     walked = [next(looking)]
-    rig.commit(Submission((rows,), bytes(15) + b"1", 2, 0))  # where it has seen zeros already
+    rig.commit(rows(1))  # where it has seen zeros already
     walked += looking
     assert [(one.frame is not None, one.fault) for one in walked] == [(True, None)] * 2
+
+
+def test_who_looks_while_a_group_is_half_written_is_not_told_of_damage(
+    rig: LogRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ahead of zeros a read may meet the middle of a write: the file was as long before it."""
+    rig.commit(*map(rows, range(2)))
+    (segment,) = look_at_all(rig.fs, ROOT)[0].segments
+    rig.commit(*map(rows, range(2, 4)))
+    size, half = size_of(rig), good_of(rig) - 3
+    whole = rig.fs.pread
+
+    def torn_once(fd: Fd, count: int, offset: int) -> bytes:
+        monkeypatch.undo()
+        data = whole(fd, count, offset)[: half - offset].ljust(min(count, size - offset), b"\0")
+        rig.commit(rows(4))  # by now it is whole, and the next group says that it is synced
+        return data
+
+    monkeypatch.setattr(rig.fs, "pread", torn_once)
+    walked = list(frames_of(rig.fs, segment))
+    assert [(one.frame is not None, one.fault) for one in walked] == [(True, None)] * 5
+    assert [one.frame.lsn for one in walked if one.frame is not None] == list(range(5))
+
+
+def test_damage_in_a_log_in_use_is_told(rig: LogRig) -> None:
+    rig.commit(rows(0))
+    rig.fs.flip(rig.segments()[0], good_of(rig) - 3)
+    rig.commit(rows(1))
+    (segment,) = look_at_all(rig.fs, ROOT)[0].segments
+    told = [(one.fault is None, one.is_tail) for one in frames_of(rig.fs, segment)]
+    assert told == [(False, False), (True, False)]
 
 
 def test_on_a_real_disk_the_file_is_as_long_as_told(tmp_path: Path) -> None:
