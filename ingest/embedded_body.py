@@ -156,17 +156,26 @@ def _opened(handed: str) -> int:
     if place is None:
         raise _not_had("the header does not name a place")
     try:
-        # Nothing else is opened: it might be a pipe, and block.
-        descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC) if _is(place) else None
+        # What bears another name is not opened at all. One that bears this one and is no memory,
+        # on a file system that only its holder sees, may be a pipe: it must not be waited for.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        descriptor = os.open(place.path, flags) if _is(place) else None
     except OSError as error:
         raise _not_had(str(error.strerror)) from error
     if descriptor is None:
         raise _not_had("it is not there any more")
-    opened = replace(place, pid=os.getpid(), descriptor=descriptor)
-    if not _is(opened) or fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS != SEALS:
+    try:
+        if _is(replace(place, pid=os.getpid(), descriptor=descriptor)) and _is_sealed(descriptor):
+            return descriptor
+    except OSError as error:  # what is no memory has no seals
         os.close(descriptor)
-        raise _not_had("it is not there any more, or may still change")
-    return descriptor
+        raise _not_had(str(error.strerror)) from error
+    os.close(descriptor)
+    raise _not_had("it is not there any more, or may still change")
+
+
+def _is_sealed(descriptor: int) -> bool:
+    return fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & SEALS == SEALS
 
 
 def _is(place: Place) -> bool:

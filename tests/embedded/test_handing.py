@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from buffer.handing import hand
+from ingest import embedded_body
+from ingest.embedded_body import DataFile, InsertRoom
+from ingest.embedded_errors import EngineError
 from schema.handing import HEADER, REFUSED_STATUS, SEALS, Place
 
 ROWS = b"".join(b"%d\n" % row for row in range(1_000))
@@ -105,6 +109,24 @@ async def test_a_client_can_name_no_file(ask, tmp_path):
         ):
             assert (await insert(ask, place))[0] == REFUSED_STATUS, place
     assert await count(ask) == 0
+
+
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo, Path.mkdir])
+def test_a_file_that_bears_a_memorys_name_is_not_had_and_not_waited_for(
+    monkeypatch, tmp_path, make
+):
+    """The kernel's word is a path: in a mount of its own, anybody may give a file that name."""
+    file = tmp_path / f"memfd:charon-{6:032x} (deleted)"
+    make(file)
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    monkeypatch.setattr(embedded_body, "_is", lambda _: True)
+    before = sorted(os.listdir("/proc/self/fd"))
+    place = Place(os.getpid(), descriptor, f"charon-{6:032x}")
+    with pytest.raises(EngineError) as refused:
+        DataFile(InsertRoom(), str(place))
+    assert refused.value.status == REFUSED_STATUS
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    os.close(descriptor)
 
 
 async def test_data_in_the_body_beside_it_is_an_error_and_stores_nothing(ask):
