@@ -76,10 +76,9 @@ def compiled(text: str) -> Predicate:
         Invalid: it cannot be read, or knows no such operator or field.
     """
     try:
-        found = json_depth.loads(text)
-    except (ValueError, RecursionError) as error:
+        return _Compiler().node(json_depth.loads(text), 0)
+    except (ValueError, RecursionError) as error:  # what was just read may be too deep to write
         raise Invalid("filter must be valid JSON") from error
-    return _Compiler().node(found, 0)
 
 
 class _Compiler:

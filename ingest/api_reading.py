@@ -133,9 +133,9 @@ def _filter(query: ListQuery) -> str | None:
         return query.filter
     try:
         given = json_depth.loads(query.filter or "{}")
+        return json.dumps({"$and": [given, {"heartbeat_at": bounds}]})
     except (ValueError, RecursionError) as error:
         raise Invalid("filter must be valid JSON") from error
-    return json.dumps({"$and": [given, {"heartbeat_at": bounds}]})
 
 
 def path_number(request: web.Request, name: str) -> int:

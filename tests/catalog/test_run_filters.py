@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 
@@ -102,6 +103,15 @@ def test_a_filter_that_is_none_is_refused_with_its_reason(text, message):
     with pytest.raises(Invalid) as refusal:
         compiled(text)
     assert str(refusal.value).startswith(message)
+
+
+def test_a_value_as_deep_as_can_be_read_is_compared_or_refused():
+    """Python needs more of its stack to write it than to read it: near the limit it could only do
+    the one."""
+    for levels in range(900, 1_002):
+        value = '{"a":' * levels + "1" + "}" * levels
+        with contextlib.suppress(Invalid):
+            compiled(f'{{"name": {{"$eq": [{value}]}}}}')
 
 
 def test_a_document_is_flat_with_its_numbers_recognised():
