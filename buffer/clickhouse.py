@@ -182,7 +182,8 @@ class ClickHouseSink:
         except ClickHouseFailure as error:
             if error.status != REFUSED_STATUS:
                 raise
-            # The engine's process cannot look into this one's: it will not for the next block.
+            # The engine's process cannot look into this one's, or is of a former release: it will
+            # not have the next block either.
             self._hands_over = False
             del client.headers[HEADER]
             return False

@@ -17,6 +17,8 @@ import aiohttp
 from aiochclient import ChClientError
 from aiochclient.http_clients.abc import HttpClientABC
 
+from schema.handing import HEADER, REFUSED_STATUS
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
@@ -183,6 +185,10 @@ class BoundedHttpClient(HttpClientABC):  # type: ignore[misc]  # aiochclient has
                 body = await _read_up_to(response, limit)
                 header = response.headers.get("X-ClickHouse-Exception-Code", "")
                 if response.status == 200 and not header:
+                    if HEADER in headers and HEADER not in response.headers:
+                        # An engine of a former release, which runs until the server is started
+                        # again, passes the header over and has inserted the empty body.
+                        raise ClickHouseFailure(REFUSED_STATUS, None, "handed data was passed over")
                     return body
                 text = body.decode(errors="replace")
                 code = int(header) if header.isdecimal() else _code_of(text)

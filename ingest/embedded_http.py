@@ -27,7 +27,7 @@ from ingest.embedded_statement import (
     select_into,
 )
 from ingest.embedded_underway import Underway
-from schema.handing import HEADER
+from schema.handing import HEADER, TAKEN
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -164,7 +164,10 @@ class Front:
             raise
         # A client that goes away does not undo an insert whose data is all here.
         outcome = await asyncio.shield(self._begin(Slot.INSERT, job, call.asked, file.close))
-        return whole_answer(outcome, b"", job.query_id, self._engine.timezone, None)
+        answer = whole_answer(outcome, b"", job.query_id, self._engine.timezone, None)
+        if HEADER in call.request.headers:
+            answer.headers[HEADER] = TAKEN
+        return answer
 
     async def _select(self, call: _Call) -> web.StreamResponse:
         if len(self._reads) >= READS_MAX:

@@ -4,7 +4,8 @@
 header     ``X-Charon-Data: pid/descriptor/name``
 body       empty; the statement is in the URL, as of any insert
 memory     a memfd of that process, created under that name, sealed against every change
-answer     as of any insert; status 421 where the memory cannot be had, with nothing begun
+answer     as of any insert, with the same header: who answers without has not looked at it, and
+           has inserted nothing; status 421 where the memory cannot be had, with nothing begun
 =========  ====================================================================================
 
 The name is random and never used twice. It is what makes sure of the data: a descriptor's number
@@ -21,6 +22,8 @@ from dataclasses import dataclass
 HEADER = "X-Charon-Data"
 REFUSED_STATUS = 421
 """Misdirected Request: no other failure of an insert has it, so that a body may follow at once."""
+TAKEN = "taken"
+"""What the header says in an answer."""
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 """What neither side can undo: the bytes that are read are those that were written."""
 

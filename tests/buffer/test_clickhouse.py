@@ -4,6 +4,8 @@ import asyncio
 import time
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from buffer.clickhouse import HANDED_BYTES_MIN, ClickHouseSink
 from buffer.clickhouse_http import Endpoint
@@ -117,6 +119,25 @@ async def test_an_engine_that_cannot_have_it_gets_a_body_then_and_from_then_on(
         await embedded.insert(LAYOUT, large_block(number), token=f"t:{number}", query_id="q")
     assert await count(embedded) == 20_000
     assert len(tries) == 1
+
+
+async def test_an_engine_of_a_former_release_that_passes_the_header_over_gets_a_body():
+    """It answers 200 for an insert of nothing: an upgrade in place replaces workers before it."""
+    inserted = []
+
+    async def insert(request):
+        inserted.append(len(await request.read()))
+        return web.Response()
+
+    app = web.Application(client_max_size=2**30)
+    app.router.add_post("/", insert)
+    async with TestServer(app) as former:
+        endpoint = Endpoint(str(former.make_url("/")), "charon", is_embedded=True)
+        made = ClickHouseSink(endpoint, clock=SystemClock())
+        for number in (1, 2):
+            await made.insert(LAYOUT, large_block(number), token=f"t:{number}", query_id="q")
+        await made.close()
+    assert inserted == [0, large_block().size, large_block().size]
 
 
 async def test_without_memory_a_block_goes_as_a_body(embedded, monkeypatch):
