@@ -17,7 +17,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import structlog
 from aiohttp import web
 
 from ingest.answers import SERVER, STATUS, Code, code_of_status, error_body, error_response
@@ -25,6 +24,7 @@ from ingest.intake import READ_BUFFER_BYTES
 from ingest.lane import Lane
 from ingest.lane_heads import HEADER_BYTES_MAX, HEADERS_MAX, Heads
 from ingest.lane_kept import KeptAhead
+from ingest.malformed import say_malformed
 from ingest.patience import LATE_SECONDS, Patience
 
 if TYPE_CHECKING:
@@ -39,14 +39,10 @@ LAST_WORDS_SECONDS = 0.5
 DRAIN_POLL_SECONDS = 0.05
 WRITE_BUFFER_BYTES = 32 * 2**10
 """Of answers that the client has not read; with more, nothing more of it is read."""
-LOG_SECONDS = 1.0
-"""One line a second of what strangers send: it would else be theirs to fill the disk with."""
 ANSWER_SECONDS_MAX = 30.0
 """A client that asks and does not read what it gets is left after this."""
 LINGER_SECONDS = 5.0
 """A client refused in the middle of its body is read on for this long, to see the answer."""
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +125,11 @@ class Connection(web.RequestHandler):
             # A request of which no handler has begun: aiohttp would begin it without a connection,
             # and log the TypeError that this brings.
             self._task_handler.cancel()
+        body = self._last_body
+        if self._current_request is None and body is not None and not body.is_eof():
+            # Of one that was refused before all of it was here aiohttp waits for the rest, which
+            # cannot come, and counts the connection meanwhile.
+            body.feed_eof()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -159,11 +160,11 @@ class Connection(web.RequestHandler):
         if lane is not None and lane.is_cut_short:
             return False
         if self._current_request is not None:
-            return self._current_request.content.is_eof()
+            return not self._lacks_end_of(self._current_request.content)
         if self._idle_waiter is not None:
-            return bool(self._messages) and self._messages[0][1].is_eof()
+            return bool(self._messages) and not self._lacks_end_of(self._messages[0][1])
         # One is on its way to its handler: see there. Or one was refused before its body was here.
-        return self._last_body is None or self._last_body.is_eof()
+        return self._last_body is None or not self._lacks_end_of(self._last_body)
 
     def data_received(self, data: bytes) -> None:
         """The fast lane's first, where there is one; without bytes it is aiohttp's own wish."""
@@ -184,6 +185,10 @@ class Connection(web.RequestHandler):
                 self._end_if_idle()
             else:
                 self._arm()
+        body = self._last_body
+        if self.has_ended and not data and body is not None and self._lacks_end_of(body):
+            # The parser had more of it and goes on when there is room: that was all.
+            self._hang_up()
 
     def handle_error(
         self,
@@ -199,7 +204,7 @@ class Connection(web.RequestHandler):
             raise ConnectionError("an answer was begun; no other can follow")
         code = code_of_status(status)
         self._metrics.count("http_malformed")
-        _say_malformed(self._loop.time(), status, type(exc).__name__)
+        say_malformed(self._loop.time(), status, type(exc).__name__)
         response = error_response(code, _MESSAGES.get(code, "the request could not be read"))
         response.set_status(status)
         response.headers["Server"] = SERVER
@@ -213,7 +218,7 @@ class Connection(web.RequestHandler):
         start_time: float | None,
         request_handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
     ) -> tuple[web.StreamResponse, bool]:
-        if self.transport is None or (self.has_ended and not request.content.is_eof()):
+        if self.transport is None or (self.has_ended and self._lacks_end_of(request.content)):
             # Lost between the head and this turn, and aiohttp has told neither the request nor its
             # body, whose first read would fail as by a defect of ours; or the body's end cannot
             # come, and the client waits for no more than what was answered before.
@@ -278,9 +283,20 @@ class Connection(web.RequestHandler):
             self._next_keepalive_close_time = now + min(late, self._limits.idle_seconds_max)
         super()._process_keepalive()
 
+    def _lacks_end_of(self, body: StreamReader) -> bool:
+        """Whether a body's end has not come, and will not where the client sends no more.
+
+        While a large body waits to be read, the parser holds back what it has behind it.
+        """
+        return not body.is_eof() and not self._reading_paused
+
     def _end_if_idle(self) -> None:
         """A client that sends no more has all its answers."""
-        if (self._lane is None or self._lane.is_idle) and self.transport is not None:
+        if self._lane is None or self._lane.is_idle:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self.transport is not None:
             self.transport.close()
 
     def _arm(self) -> None:
@@ -311,23 +327,6 @@ class Connection(web.RequestHandler):
                 + body
             )
         self.force_close()
-
-
-@dataclass(slots=True)
-class _Said:
-    at: float = float("-inf")
-    unsaid: int = 0
-
-
-_said = _Said()
-
-
-def _say_malformed(now: float, status: int, error: str) -> None:
-    if now - _said.at < LOG_SECONDS:
-        _said.unsaid += 1
-        return
-    log.info("http_malformed", status=status, error=error, unsaid=_said.unsaid)
-    _said.at, _said.unsaid = now, 0
 
 
 class ConnectionFactory:

@@ -337,6 +337,43 @@ async def test_who_is_refused_and_ends_before_its_body_is_let_go_at_once(tmp_pat
         client.writer.write_eof()
         async with asyncio.timeout(2):  # less than it would be read on for
             assert not await client.reader.read()
+            while server.app_connections():
+                await asyncio.sleep(0.01)
+
+
+LARGE = b"".join(map(line, range(6_000)))
+"""More than aiohttp's parser gives before a handler has read some."""
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+async def test_who_ends_behind_a_large_request_gets_its_answer(tmp_path, is_fast):
+    async with serving(tmp_path, fast_lane=is_fast) as server:
+        for before, behind in ((0, 0), (1, 0), (1, 2)):
+            async with Client(server) as client:
+                for number, body in enumerate([line(0)] * before + [LARGE] + [line(1)] * behind):
+                    client.send(post(body, b"X-Number: %d\r\n" % number))
+                client.writer.write_eof()
+                for _ in range(before + 1 + behind):
+                    assert (await client.answer())[0] == 200
+                async with asyncio.timeout(2):
+                    assert not await client.reader.read()
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+async def test_who_ends_within_a_large_request_is_let_go_at_once(tmp_path, is_fast):
+    async with serving(tmp_path, fast_lane=is_fast) as server:
+        for body in (LARGE[:-5], LARGE[:200_000], LARGE[:100_000]):
+            async with Client(server) as client:
+                client.send(post(line(0)))
+                client.send(post(LARGE).partition(b"\r\n\r\n")[0] + b"\r\n\r\n" + body)
+                client.writer.write_eof()
+                assert (await client.answer())[0] == 200
+                async with asyncio.timeout(2):
+                    assert not await client.reader.read()
+                    while server.app_connections():
+                        await asyncio.sleep(0.01)
+            assert server.admission.statistics().inflight_bytes == 0
+            assert len(server.buffer.submissions) == 1
 
 
 async def test_while_answers_are_not_read_no_request_is_begun(server):
