@@ -303,9 +303,8 @@ class Log:
             created_at_ns=self._clock.wall_ns(),
             predecessor=predecessor,
         )
-        writer = SegmentWriter.create(
-            self._fs, self._directory, header, ahead_bytes=self._options.ahead_bytes
-        )
+        ahead = min(self._options.ahead_bytes, self._options.segment_bytes_max)
+        writer = SegmentWriter.create(self._fs, self._directory, header, ahead_bytes=ahead)
         self._writer = writer
         self._ends = _NO_ENDS.copy()
         view = SegmentView(

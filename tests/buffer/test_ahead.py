@@ -71,6 +71,12 @@ def test_small_groups_find_the_file_as_long_as_they_need_it(rig: LogRig) -> None
     assert rig.recovered.torn_bytes == 0
 
 
+def test_no_more_is_written_ahead_than_a_segment_takes() -> None:
+    rig = LogRig(options=replace(SMALL, segment_bytes_max=8_192, ahead_bytes=2**20)).open()
+    rig.commit(request(0))
+    assert size_of(rig) == good_of(rig) + 8_192
+
+
 def test_large_groups_have_nothing_written_ahead(rig: LogRig) -> None:
     rig.commit(request(0, size=AHEAD // 8))
     assert size_of(rig) == good_of(rig)
