@@ -180,10 +180,11 @@ class Connection(web.RequestHandler):
         if self._request_count != count:
             if self._deadline is not None:
                 self._disarm()
-        elif data and self._deadline is None and self._waiter is not None:
+        elif data and (waiter := self._waiter) is not None and not waiter.done():
+            # (Where it is done, these are more of a body whose request has its turn next.)
             if self.has_ended:  # the head's end will not come
                 self._end_if_idle()
-            else:
+            elif self._deadline is None:
                 self._arm()
         body = self._last_body
         if self.has_ended and not data and body is not None and self._lacks_end_of(body):

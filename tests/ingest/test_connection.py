@@ -47,6 +47,24 @@ async def test_f15_headers_that_drip_are_ended_at_an_absolute_time(server):
     writer.close()
 
 
+async def test_a_body_that_begins_in_two_parts_at_once_is_not_taken_for_a_head(server):
+    """Two reads of one turn of the event loop, before the request's handler has its own turn."""
+    head = b"POST /ingest/metrics HTTP/1.1\r\n" + HEADERS + b"Content-Length: 300000\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    while not server.app_connections():
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+    (connection,) = server.app_connections()
+    connection.data_received(head + b"\n" * 100_000)
+    connection.data_received(b"\n" * 100_000)
+    await asyncio.sleep(0.5)  # longer than the time for headers
+    writer.write(b"\n" * 100_000)
+    async with asyncio.timeout(3):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    assert server.count("header_timeouts") == 0
+    writer.close()
+
+
 async def test_a_connection_that_says_nothing_is_ended_too(server):
     assert b" 408 " in await server.raw(b"", seconds=3)
 
