@@ -1,7 +1,7 @@
 """Many records at a time: the same frames and the same damage as one by one."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import buffer.reader
@@ -55,6 +55,7 @@ def all_of(rig, kind, from_lsn, steps):
     from_lsn=st.integers(0, 12),
     steps=st.sampled_from([1, 7, EVERYTHING]),
 )
+@example([[0, 0, 0, 0, 0], [1, 1]], [(0, 0.96875)], StreamKind.DATA, 0, 1)
 def test_whatever_is_damaged_both_find_the_same(sizes, flips, kind, from_lsn, steps):
     rig = filled(sizes)
     segments = rig.segments()
